@@ -1,0 +1,171 @@
+//! The handle of one node: submit, read, watch its state, shut down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::Instant;
+use openraft::type_config::TypeConfigExt;
+use tokio::sync::{mpsc, watch};
+
+pub use crate::answer::{Applied, EventAt, EventSink, Seen, Witness};
+pub use crate::status::{Role, Status};
+
+use crate::config::Observer;
+use crate::entry::{self, COMMAND_BYTES_MAX};
+use crate::error::{ReadError, StopReason, SubmitError};
+use crate::log_gauge::LogGauge;
+use crate::machine::{NeedsTick, ReadAt, StateMachine};
+use crate::proposal::{Intake, NoAnswer};
+use crate::raft::{AsyncRuntime, NodeId, Raft, TokioRuntime, TypeConfig};
+use crate::reads::{Reads, Unreadable, Waiting};
+use crate::replica::{Mark, Replica};
+use crate::snapshotter::{Latest, Surroundings};
+use crate::stop::Stop;
+use crate::tick::Wanted;
+use crate::timekeeper::Timekeeper;
+
+/// One node. Clones are handles to the same node; when the last is dropped, the node stops.
+pub struct Cluster<M: StateMachine, RT: AsyncRuntime = TokioRuntime> {
+    node: Arc<Node<RT>>,
+    replica: Arc<Replica<M>>,
+    reads: Arc<Reads<M, RT>>,
+}
+
+/// What the handles share, whatever the machine.
+pub(crate) struct Node<RT: AsyncRuntime> {
+    pub cluster_id: String,
+    pub node_id: NodeId,
+    pub raft: Raft<RT>,
+    pub time: Arc<Timekeeper<RT>>,
+    pub mark: watch::Receiver<Mark>,
+    pub intake: Intake,
+    pub rounds: mpsc::Sender<Waiting>,
+    pub wanted: Arc<Wanted>,
+    pub log: Arc<dyn LogGauge>,
+    pub snapshots: Arc<Latest<RT>>,
+    pub around: Arc<Surroundings>,
+    pub observer: Arc<dyn Observer>,
+    pub stop: Arc<Stop>,
+    pub request_timeout: Duration,
+    /// T.
+    pub limit: Duration,
+}
+
+impl<RT: AsyncRuntime> Drop for Node<RT> {
+    fn drop(&mut self) {
+        self.stop.stop(StopReason::Shutdown);
+    }
+}
+
+impl<M: StateMachine, RT: AsyncRuntime> Clone for Cluster<M, RT> {
+    fn clone(&self) -> Self {
+        Self { node: Arc::clone(&self.node), replica: Arc::clone(&self.replica), reads: Arc::clone(&self.reads) }
+    }
+}
+
+impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
+    pub(crate) fn of(node: Node<RT>, replica: Arc<Replica<M>>) -> Self {
+        let reads = Arc::new(Reads::new(&node, Arc::clone(&replica)));
+        Self { node: Arc::new(node), replica, reads }
+    }
+
+    pub(crate) fn node(&self) -> &Node<RT> {
+        &self.node
+    }
+
+    /// Orders `command` and returns what the machine answered.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: `Unavailable` is safe to retry, `OutcomeUnknown` is not.
+    pub async fn submit(&self, command: M::Command) -> Result<Applied<M::Reply>, SubmitError> {
+        let node = &*self.node;
+        let started = TypeConfig::<RT>::now();
+        let internal = |error: &dyn std::fmt::Display| SubmitError::Internal(error.to_string());
+        let bytes = entry::encode_command::<M>(&command).map_err(|error| internal(&error))?;
+        let reply_bytes = M::reply_bytes_max(&command);
+        drop(command);
+        if bytes.len() > COMMAND_BYTES_MAX {
+            return Err(SubmitError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
+        }
+        let answer = node
+            .intake
+            .propose::<RT>(Some(bytes), reply_bytes, node.request_timeout)
+            .await
+            .map_err(|no| node.refuse(no))?;
+        let reply = entry::decode_reply::<M>(&answer.reply).map_err(|error| internal(&error))?;
+        node.observer.answered(TypeConfig::<RT>::now().saturating_duration_since(started));
+        Ok(Applied { reply, witness: Witness { position: answer.position, clock: answer.clock, term: answer.term } })
+    }
+
+    /// Reads linearizably. `read` may be called more than once: it answers [`NeedsTick`] when its result hangs on time
+    /// that is not in the log; then a tick is committed and it is called again on the state after that.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the node cannot prove within the request timeout that its state is current.
+    pub async fn read<R: Send>(
+        &self,
+        read: impl Fn(&M, ReadAt) -> Result<R, NeedsTick> + Send + Sync,
+    ) -> Result<Seen<R>, ReadError> {
+        let node = &*self.node;
+        match TypeConfig::<RT>::timeout(node.request_timeout, self.reads.read(&read)).await {
+            Ok(Ok(done)) => {
+                let witness = Witness { position: done.view.position, clock: done.at.now, term: done.term };
+                Ok(Seen { value: done.value, witness, age_ms: 0 })
+            }
+            Ok(Err(Unreadable::Stopped)) => Err(ReadError::Unavailable("the node is stopping".to_owned())),
+            Ok(Err(Unreadable::AsksForEver)) => {
+                Err(ReadError::Unavailable("the reader asks for a tick at every time".to_owned()))
+            }
+            Err(_) => Err(ReadError::Unavailable(node.too_late("the state could not be proved current"))),
+        }
+    }
+
+    /// Reads this node's state at once, as old as it may be. Time is judged by the last applied stamp.
+    pub fn read_stale<R>(&self, read: impl Fn(&M, ReadAt) -> R) -> Seen<R> {
+        let view = self.replica.view();
+        let time = &self.node.time;
+        let unlogged_ms = time.lead().and_then(|lead| time.read(lead)).map_or(0, |now| now.ms_since(view.stamp));
+        let age = time.quorum_age().max(Duration::from_millis(unlogged_ms));
+        let at = ReadAt { applied: view.stamp, now: view.stamp };
+        let value = read(&view.machine, at);
+        let witness = Witness { position: view.position, clock: view.stamp, term: view.term };
+        Seen { value, witness, age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    /// The node's state now.
+    pub fn status(&self) -> Status {
+        self.node.status()
+    }
+
+    /// This cluster's id: 32 hexadecimal digits.
+    pub fn cluster_id(&self) -> &str {
+        &self.node.cluster_id
+    }
+
+    /// Resolves when the node has stopped, by [`Cluster::shutdown`] or by a fault. After a fault the process must exit.
+    pub async fn stopped(&self) -> StopReason {
+        self.node.stop.stopped().await
+    }
+
+    /// Stops the node: no new commands, the log synced, the data directory unlocked.
+    pub async fn shutdown(&self) {
+        self.node.stop.stop(StopReason::Shutdown);
+        self.node.stop.stopped().await;
+    }
+}
+
+impl<RT: AsyncRuntime> Node<RT> {
+    fn refuse(&self, no: NoAnswer) -> SubmitError {
+        SubmitError::Unavailable(match no {
+            NoAnswer::Unknown => return SubmitError::OutcomeUnknown,
+            NoAnswer::Stopped => "the node is stopping; the command was not ordered".to_owned(),
+            NoAnswer::NoRoom => self.too_late("too many commands wait; this one was not ordered"),
+            NoAnswer::Withdrawn => self.too_late("the command was not ordered"),
+        })
+    }
+
+    fn too_late(&self, what: &str) -> String {
+        let why = self.not_ready().unwrap_or("overloaded");
+        format!("{what} within {} ms: {why}", self.request_timeout.as_millis())
+    }
+}

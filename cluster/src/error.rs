@@ -1,0 +1,90 @@
+//! What can go wrong, as the cluster's callers see it. A machine's refusal is no error: it is a reply.
+
+use std::path::PathBuf;
+
+/// A command has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// It was surely not appended: safe to retry. The text says why.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It was handed to replication and no answer came: it may still take effect. Never retried blindly.
+    #[error("the command was handed to replication but no answer came in time; it may have taken effect")]
+    OutcomeUnknown,
+    /// The encoded command is larger than an entry may be.
+    #[error("the encoded command has {bytes} bytes; at most {max} fit an entry")]
+    TooLarge {
+        /// Its size in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The fence, index or another number is used up. Cannot happen in practice; refused rather than wrapped.
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// A read has no answer; it changed nothing and may be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No proof in time that the state is current. The text says why.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// A node cannot start. Each text is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The data directory is in use by another process.
+    #[error("data directory {path} is in use by another process: stop it, or choose another --data")]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The data directory belongs to something else, or another node or cluster.
+    #[error("data directory {path} {what}")]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// What was found and what was expected, both named.
+        what: String,
+    },
+    /// The data is damaged. Nothing was changed.
+    #[error("data directory {path} is damaged: {what}")]
+    Damaged {
+        /// The directory.
+        path: PathBuf,
+        /// Where and how, and how to go on.
+        what: String,
+    },
+    /// The directory cannot be read or written.
+    #[error("data directory {path}: {what}: {source}")]
+    Io {
+        /// The directory or file.
+        path: PathBuf,
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The configuration contradicts itself.
+    #[error("{0}")]
+    Config(String),
+    /// openraft refused to start.
+    #[error("replication did not start: {0}")]
+    Raft(String),
+}
+
+/// Why a node stopped by itself. One line, for the log and the exit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopReason {
+    /// It was asked to.
+    #[error("shut down")]
+    Shutdown,
+    /// A write or sync of the log failed: nothing that follows could be trusted.
+    #[error("storage fault: {0}")]
+    Storage(String),
+    /// An entry or snapshot does not decode, or replication itself failed.
+    #[error("replication stopped: {0}")]
+    Replication(String),
+}

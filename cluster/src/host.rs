@@ -1,0 +1,214 @@
+//! The machine as replication sees it: bytes in, bytes out, whatever its types.
+//!
+//! Why a trait object: openraft's core is large and generic over its state machine. With the machine's type hidden here
+//! it is compiled once, in this crate, and not again in each crate that replicates a machine.
+//!
+//! For each entry of commands: the clock is clamped (`max(last stamp, the entry's stamp)`), the machine advances once,
+//! then takes each command; readers see the new state, the listener hears the events, the submitter gets the replies, in
+//! this order.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::cluster::{EventAt, EventSink};
+use crate::codec::{DecodeError, EncodeError};
+use crate::entry;
+use crate::machine::{LoadError, Moment, Position, Stamp, StateMachine};
+use crate::persisted::LogIdV1;
+use crate::raft::{Batch, PlainMembership, Replies};
+use crate::replica::{Replica, State};
+use crate::snapshot::{Head, SnapshotStore, Stored};
+use crate::snapshotter::FEATURE_LEVEL;
+
+/// Writes a frozen state to a snapshot. Dropping it may take long: off the apply path.
+pub type Save = Box<dyn Fn(&mut dyn io::Write) -> io::Result<()> + Send + Sync>;
+
+/// A state that a snapshot replaced. Dropping it may take long: off the apply path.
+pub type Replaced = Box<dyn Send>;
+
+/// An entry that cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// It does not decode.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A reply does not encode.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+}
+
+/// See the module's head.
+pub trait Host: Send + Sync {
+    /// Entries up to `index` were committed before this start: their events are marked as replayed.
+    fn committed_before(&self, index: u64);
+
+    /// Applies an entry of commands; encodes the replies if somebody waits for them.
+    ///
+    /// # Errors
+    /// [`HostError`]; what does not decode has changed nothing.
+    fn apply(&self, id: LogIdV1, batch: &Batch, is_awaited: bool) -> Result<Replies, HostError>;
+
+    /// Takes in an entry that holds no commands.
+    fn pass(&self, id: LogIdV1, membership: Option<PlainMembership>) -> Replies;
+
+    /// The last applied entry and the membership.
+    fn applied(&self) -> (Option<LogIdV1>, PlainMembership);
+
+    /// The last applied entry.
+    fn last(&self) -> Option<LogIdV1>;
+
+    /// The state now, as a snapshot; `None` before the first entry.
+    fn freeze(&self) -> Option<(Head, Save)>;
+
+    /// Replaces the state by a snapshot's.
+    ///
+    /// # Errors
+    /// [`LoadError`]; the state is as it was.
+    fn install(
+        &self,
+        snapshots: &dyn SnapshotStore,
+        stored: &Stored,
+        membership: PlainMembership,
+    ) -> Result<Replaced, LoadError>;
+}
+
+/// A machine with its listener.
+pub struct Hosted<M: StateMachine> {
+    replica: Arc<Replica<M>>,
+    events: EventSink<M::Event>,
+    replay_to: AtomicU64,
+}
+
+impl<M: StateMachine> Hosted<M> {
+    /// The machine of `replica`, heard by `events`.
+    pub fn new(replica: Arc<Replica<M>>, events: EventSink<M::Event>) -> Self {
+        Self { replica, events, replay_to: AtomicU64::new(0) }
+    }
+}
+
+impl<M: StateMachine> Host for Hosted<M> {
+    fn committed_before(&self, index: u64) {
+        self.replay_to.store(index, Ordering::Relaxed);
+    }
+
+    fn apply(&self, id: LogIdV1, batch: &Batch, is_awaited: bool) -> Result<Replies, HostError> {
+        let batch = Decoded::<M>::of(batch)?;
+        let mut heard = Vec::new();
+        let (clock, replies) = self.replica.change(|state| batch.run(state, id, &mut heard));
+        let replay = id.index <= self.replay_to.load(Ordering::Relaxed);
+        for (position, event) in &heard {
+            (self.events)(EventAt { position: *position, stamp: clock, replay }, event);
+        }
+        let replies = if is_awaited { entry::encode_replies::<M>(&replies)? } else { Vec::new() };
+        Ok(Replies { index: id.index, clock: clock.0, replies })
+    }
+
+    fn pass(&self, id: LogIdV1, membership: Option<PlainMembership>) -> Replies {
+        let clock = self.replica.change(|state| {
+            state.last = Some(id);
+            state.ordinal = 0;
+            if let Some(membership) = membership {
+                state.membership = membership;
+            }
+            state.stamp
+        });
+        Replies { index: id.index, clock: clock.0, replies: Vec::new() }
+    }
+
+    fn applied(&self) -> (Option<LogIdV1>, PlainMembership) {
+        self.replica.peek(|state| (state.last, state.membership.clone()))
+    }
+
+    fn last(&self) -> Option<LogIdV1> {
+        self.replica.peek(|state| state.last)
+    }
+
+    fn freeze(&self) -> Option<(Head, Save)> {
+        self.replica.peek(|state| {
+            let head = Head {
+                last: state.last?,
+                membership_at: state.membership.log_id().as_ref().map(LogIdV1::from),
+                membership: state.membership.membership().into(),
+                stamp_ms: state.stamp.0,
+                feature_level: FEATURE_LEVEL,
+                format_version: M::FORMAT_VERSION,
+            };
+            let machine = state.machine.clone();
+            let save: Save = Box::new(move |sink| machine.save(sink));
+            Some((head, save))
+        })
+    }
+
+    fn install(
+        &self,
+        snapshots: &dyn SnapshotStore,
+        stored: &Stored,
+        membership: PlainMembership,
+    ) -> Result<Replaced, LoadError> {
+        let machine = load::<M>(snapshots, stored)?;
+        Ok(Box::new(self.replica.change(|state| {
+            state.stamp = state.stamp.max(Stamp(stored.head.stamp_ms));
+            state.last = Some(stored.head.last);
+            state.ordinal = 0;
+            state.membership = membership;
+            std::mem::replace(&mut state.machine, machine)
+        })))
+    }
+}
+
+/// A batch whose commands are decoded: what can fail has been done before the state is touched.
+struct Decoded<M: StateMachine> {
+    stamp: Stamp,
+    wall_ms: u64,
+    commands: Vec<M::Command>,
+}
+
+impl<M: StateMachine> Decoded<M> {
+    fn of(batch: &Batch) -> Result<Self, DecodeError> {
+        let batch = entry::decode(&batch.0)?;
+        let commands = batch.commands.into_iter().map(entry::decode_command::<M>).collect::<Result<_, _>>()?;
+        Ok(Self { stamp: batch.stamp, wall_ms: batch.wall_ms, commands })
+    }
+
+    fn run(self, state: &mut State<M>, id: LogIdV1, heard: &mut Vec<(Position, M::Event)>) -> (Stamp, Vec<M::Reply>) {
+        state.stamp = state.stamp.max(self.stamp);
+        state.last = Some(id);
+        let position = Position { index: id.index, ordinal: 0 };
+        let mut moment = Moment { stamp: state.stamp, position, wall_ms: self.wall_ms };
+        let mut events = Vec::new();
+        state.machine.advance(&moment, &mut events);
+        heard.extend(events.drain(..).map(|event| (moment.position, event)));
+        let mut replies = Vec::with_capacity(self.commands.len());
+        for command in self.commands {
+            replies.push(state.machine.apply(&moment, command, &mut events));
+            heard.extend(events.drain(..).map(|event| (moment.position, event)));
+            state.ordinal = moment.position.ordinal;
+            moment.position.ordinal += 1;
+        }
+        if replies.is_empty() {
+            state.ordinal = 0;
+        }
+        (state.stamp, replies)
+    }
+}
+
+/// Reads a machine from a snapshot, to its last byte.
+fn load<M: StateMachine>(snapshots: &dyn SnapshotStore, stored: &Stored) -> Result<M, LoadError> {
+    let head = &stored.head;
+    if head.feature_level > FEATURE_LEVEL || head.format_version > M::FORMAT_VERSION {
+        return Err(LoadError::Form(format!(
+            "it was written at feature level {} in format {}; this build reads up to {FEATURE_LEVEL} and {}: start a newer build",
+            head.feature_level,
+            head.format_version,
+            M::FORMAT_VERSION
+        )));
+    }
+    let mut source = snapshots.open(stored).map_err(|error| LoadError::Form(error.to_string()))?;
+    let machine = M::load(&mut source)?;
+    let mut left = [0; 1];
+    match source.read(&mut left)? {
+        0 => Ok(machine),
+        _ => Err(LoadError::Form("bytes are left over".to_owned())),
+    }
+}

@@ -1,0 +1,278 @@
+//! A node's data directory: whose it is, and that nobody else has it open.
+//!
+//! Model: `LOCK` is held by the process that has the directory open. `log/` and `snapshots/` hold the data. `identity`
+//! is written last when a directory is founded, so from then on all three are there or something was lost. A directory
+//! with less, and nothing of anybody else's, counts as empty: a start that was cut short is simply repeated.
+//!
+//! Invariants: a directory that is refused was not changed; one of another node or with foreign files is never adopted;
+//! an incarnation is drawn once per directory, so a wiped node is told apart from the one before.
+//!
+//! Not promised: protection from a copy of the directory started elsewhere.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::codec::{self, DecodeError, Kind};
+use crate::error::OpenError;
+use crate::raft::NodeId;
+use crate::sealed;
+
+/// The version of the identity file that this build writes.
+const VERSION: u16 = 1;
+const LOCK: &str = "LOCK";
+const IDENTITY: &str = "identity";
+const IDENTITY_ASIDE: &str = "identity.tmp";
+const LOG: &str = "log";
+const SNAPSHOTS: &str = "snapshots";
+/// What a fresh file system brings along.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Foreign names shown in a refusal.
+const NAMES_SHOWN: usize = 3;
+/// The id of a single node that was not given one.
+const FIRST_NODE: NodeId = 1;
+
+/// Whose a data directory is. Frozen: version 1 of the identity file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The cluster, drawn at random when it was founded.
+    pub cluster_id: [u8; 16],
+    /// The node.
+    pub node_id: NodeId,
+    /// Drawn at random for this directory: another directory of the same node has another.
+    pub incarnation: u64,
+    /// The wall clock when the directory was founded, Unix milliseconds. The cluster clock starts there.
+    pub founded_wall_ms: u64,
+}
+
+impl Identity {
+    /// The cluster id as 32 hexadecimal digits.
+    #[must_use]
+    pub fn cluster_id_hex(&self) -> String {
+        self.cluster_id.iter().fold(String::with_capacity(32), |mut text, byte| {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
+/// What a new directory is founded with.
+pub struct Founding<'a> {
+    /// The wall clock now, Unix milliseconds.
+    pub wall_ms: u64,
+    /// Fills a buffer with random bytes fit to tell clusters apart.
+    pub random: &'a mut dyn FnMut(&mut [u8]) -> io::Result<()>,
+}
+
+/// An open data directory. Unlocked when dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    identity: Identity,
+    founded: bool,
+    lock: File,
+}
+
+impl DataDir {
+    /// Opens the data directory `path` of node `node_id` (`None`: whose it is, or node 1 if it is new), and founds it
+    /// if it is absent or empty.
+    ///
+    /// # Errors
+    /// [`OpenError`], one line each: in use, foreign, of another node, damaged, not readable or writable.
+    pub fn open(path: &Path, node_id: Option<NodeId>, founding: Founding<'_>) -> Result<Self, OpenError> {
+        if node_id == Some(0) {
+            return Err(OpenError::Config("node id is 0: ids start at 1".to_owned()));
+        }
+        make(path)?;
+        survey(path)?;
+        let lock = lock(path)?;
+        // What was there before the lock may have been another process at founding it.
+        let found = survey(path)?;
+        let identity = if found.identity { load(path, node_id)? } else { found_new(path, node_id, founding)? };
+        Ok(Self { path: path.to_path_buf(), identity, founded: !found.identity, lock })
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Was it founded by this very call to [`DataDir::open`]?
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.founded
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The log's directory.
+    #[must_use]
+    pub fn log_dir(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// The snapshots' directory.
+    #[must_use]
+    pub fn snapshot_dir(&self) -> PathBuf {
+        self.path.join(SNAPSHOTS)
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // Closing alone would leave it locked while a child process that is being started still has the file.
+        drop(self.lock.unlock());
+    }
+}
+
+fn io_error(path: &Path, what: &str) -> impl FnOnce(io::Error) -> OpenError {
+    let (path, what) = (path.to_path_buf(), what.to_owned());
+    move |source| OpenError::Io { path, what, source }
+}
+
+const NOT_READABLE: &str = "cannot be read (let this user read it, or choose another --data)";
+const NOT_WRITABLE: &str = "cannot be written (let this user write to it, or choose another --data)";
+
+/// Makes the directory and the parents it lacks, each durably.
+fn make(path: &Path) -> Result<(), OpenError> {
+    let unmakeable = || io_error(path, "cannot be made (make it by hand, or choose another --data)");
+    let mut missing = Vec::new();
+    for ancestor in path.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
+        match fs::metadata(ancestor) {
+            Ok(found) if found.is_dir() => break,
+            Ok(_) if missing.is_empty() => {
+                let what = "is not a directory: choose another --data".to_owned();
+                return Err(OpenError::Foreign { path: path.to_path_buf(), what });
+            }
+            Ok(_) => return Err(unmakeable()(io::ErrorKind::NotADirectory.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(ancestor),
+            Err(error) if missing.is_empty() && error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(io_error(path, NOT_READABLE)(error));
+            }
+            Err(error) => return Err(unmakeable()(error)),
+        }
+    }
+    for dir in missing.into_iter().rev() {
+        make_dir(dir).map_err(unmakeable())?;
+    }
+    Ok(())
+}
+
+/// Makes one directory, or finds it made, and makes its entry durable.
+fn make_dir(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => sealed::sync_parent(path),
+    }
+}
+
+/// What a directory holds that is or could be ours.
+struct Survey {
+    identity: bool,
+}
+
+/// Looks whether the directory is ours, or empty enough to become ours. Changes nothing.
+fn survey(path: &Path) -> Result<Survey, OpenError> {
+    let names = names(path)?;
+    let has = |name: &str| names.iter().any(|other| other == name);
+    let damaged = |what: String| Err(OpenError::Damaged { path: path.to_path_buf(), what });
+    if has(IDENTITY) {
+        return match [LOG, SNAPSHOTS].into_iter().find(|name| !has(name)) {
+            Some(lost) => damaged(format!("{lost}/ is missing: restore the directory from a backup")),
+            None => Ok(Survey { identity: true }),
+        };
+    }
+    let ours = [LOCK, IDENTITY_ASIDE, LOG, SNAPSHOTS, LOST_AND_FOUND];
+    let mut foreign: Vec<_> = names.iter().filter(|name| !ours.contains(&name.as_str())).map(String::as_str).collect();
+    if !foreign.is_empty() {
+        foreign.sort_unstable();
+        let more = if foreign.len() > NAMES_SHOWN { ", …" } else { "" };
+        let shown = foreign[..foreign.len().min(NAMES_SHOWN)].join(", ");
+        let what = format!("is not empty and not of this program (found {shown}{more}): choose an empty directory");
+        return Err(OpenError::Foreign { path: path.to_path_buf(), what });
+    }
+    for name in [LOG, SNAPSHOTS].into_iter().filter(|name| has(name)) {
+        if !self::names(&path.join(name))?.is_empty() {
+            return damaged(format!("{name}/ holds data but the identity file is missing: restore it from a backup"));
+        }
+    }
+    Ok(Survey { identity: false })
+}
+
+fn names(path: &Path) -> Result<Vec<String>, OpenError> {
+    let entries = fs::read_dir(path).map_err(io_error(path, NOT_READABLE))?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    names.collect::<io::Result<_>>().map_err(io_error(path, NOT_READABLE))
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    let file = options.open(path.join(LOCK)).map_err(io_error(path, NOT_WRITABLE))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: path.to_path_buf() }),
+        Err(TryLockError::Error(error)) => Err(io_error(path, "cannot be locked")(error)),
+    }
+}
+
+fn load(path: &Path, node_id: Option<NodeId>) -> Result<Identity, OpenError> {
+    let damaged = |what: String| OpenError::Damaged {
+        path: path.to_path_buf(),
+        what: format!("{IDENTITY}: {what}: restore that file from a backup"),
+    };
+    let envelope = sealed::read(&path.join(IDENTITY)).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => damaged(error.to_string()),
+        _ => io_error(path, NOT_READABLE)(error),
+    })?;
+    let identity: Identity = codec::decode(Kind::Identity, VERSION, &envelope).map_err(|error| match error {
+        DecodeError::Version { .. } => OpenError::Foreign {
+            path: path.to_path_buf(),
+            what: format!("was written by a newer build ({error}): start that build again"),
+        },
+        _ => damaged(error.to_string()),
+    })?;
+    match node_id {
+        Some(expected) if expected != identity.node_id => {
+            let cluster = identity.cluster_id_hex();
+            let what = format!(
+                "belongs to node {} of cluster {cluster}, not to node {expected}: correct --node-id or --data",
+                identity.node_id
+            );
+            Err(OpenError::Foreign { path: path.to_path_buf(), what })
+        }
+        _ => Ok(identity),
+    }
+}
+
+fn found_new(path: &Path, node_id: Option<NodeId>, founding: Founding<'_>) -> Result<Identity, OpenError> {
+    let (mut cluster_id, mut incarnation) = ([0; 16], [0; 8]);
+    (founding.random)(&mut cluster_id)
+        .and_then(|()| (founding.random)(&mut incarnation))
+        .map_err(io_error(path, "no random numbers for a new directory"))?;
+    let identity = Identity {
+        cluster_id,
+        node_id: node_id.unwrap_or(FIRST_NODE),
+        incarnation: u64::from_le_bytes(incarnation),
+        founded_wall_ms: founding.wall_ms,
+    };
+    let envelope = codec::encode(Kind::Identity, VERSION, &identity)
+        .map_err(|error| io_error(path, "identity")(io::Error::other(error)))?;
+    make_dir(&path.join(LOG))
+        .and_then(|()| make_dir(&path.join(SNAPSHOTS)))
+        .and_then(|()| sealed::write(&path.join(IDENTITY), &envelope))
+        .map_err(io_error(path, NOT_WRITABLE))?;
+    Ok(identity)
+}

@@ -1,0 +1,56 @@
+//! Replicates **any** deterministic machine: openraft for consensus, an own segmented log, sled snapshots, a leader
+//! clock whose stamps ride in every entry, linearizable reads, and the identity of nodes. See `DESIGN.md` beside this
+//! crate for the life of an entry, the clock's rules and the trade-offs.
+
+mod answer;
+mod applier;
+mod clock;
+pub mod cluster;
+pub mod codec;
+mod compaction;
+pub mod config;
+pub mod counter;
+#[cfg(test)]
+mod disk_tests;
+pub mod entry;
+pub mod error;
+pub mod executor;
+pub mod files;
+mod host;
+pub mod identity;
+pub mod log;
+pub mod log_gauge;
+pub mod machine;
+#[cfg(test)]
+mod memory_log;
+mod network;
+#[cfg(test)]
+mod node_tests;
+mod open;
+pub mod peer;
+mod peers;
+pub mod persisted;
+mod proposal;
+mod proposer;
+pub mod raft;
+mod raft_config;
+mod reads;
+mod replica;
+mod sealed;
+pub mod simdisk;
+pub mod snapshot;
+mod snapshotter;
+pub mod start;
+mod status;
+mod stop;
+mod supervisor;
+mod tick;
+mod timekeeper;
+pub mod transport;
+#[cfg(test)]
+mod trio_tests;
+
+pub use cluster::{Applied, Cluster, EventAt, Role, Seen, Status, Witness};
+pub use config::{Config, Observer};
+pub use error::{OpenError, ReadError, StopReason, SubmitError};
+pub use machine::{LoadError, Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};

@@ -1,0 +1,257 @@
+//! What nodes say to each other: frozen twins of replication's requests and answers, mapped here and nowhere else.
+//! Encoded with `codec` (kinds `PeerRequest` and `PeerAnswer`).
+
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::persisted::{EntryV1, Foreign, LogIdV1, VoteV1};
+use crate::raft::{AsyncRuntime, NodeId, TypeConfig};
+
+/// Entries from a leader; none is a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppendV1 {
+    /// The leader.
+    pub vote: VoteV1,
+    /// The entry before the first.
+    pub previous: Option<LogIdV1>,
+    /// In order.
+    pub entries: Vec<EntryV1>,
+    /// Committed, as the leader knows.
+    pub committed: Option<LogIdV1>,
+}
+
+/// What a follower says to [`AppendV1`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AppendedV1 {
+    /// All entries are synced.
+    All,
+    /// Entries up to here are synced.
+    UpTo(Option<LogIdV1>),
+    /// It has another entry before the first.
+    Conflict,
+    /// It knows of a higher vote.
+    Outvoted(VoteV1),
+}
+
+/// A candidate asks for a vote, or whether it would be given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoteRequestV1 {
+    /// The vote asked for.
+    pub vote: VoteV1,
+    /// The candidate's last entry.
+    pub last: Option<LogIdV1>,
+    /// The old leader itself asked the candidate to take over: that it was heard lately is no reason to refuse.
+    pub by_transfer: bool,
+}
+
+/// What a voter says to [`VoteRequestV1`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoteAnswerV1 {
+    /// Its vote after the request.
+    pub vote: VoteV1,
+    /// Given.
+    pub granted: bool,
+    /// Its own last entry.
+    pub last: Option<LogIdV1>,
+}
+
+/// A leader asks a node to take over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferV1 {
+    /// The leader that hands over.
+    pub from: VoteV1,
+    /// Who is to take over; all others only learn that the old leader goes.
+    pub to: NodeId,
+    /// What the successor must have synced.
+    pub last: Option<LogIdV1>,
+}
+
+/// What a node says to [`TransferV1`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TransferAnswerV1 {
+    /// It will.
+    Accepted,
+    /// It knows of another leader.
+    VoteChanged {
+        /// The leader that asked.
+        expected: VoteV1,
+        /// What this node knows.
+        actual: VoteV1,
+    },
+    /// It has not synced enough.
+    NotSynced {
+        /// What was asked for.
+        expected: Option<LogIdV1>,
+        /// What it has.
+        actual: Option<LogIdV1>,
+    },
+}
+
+/// A request to a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerRequestV1 {
+    /// Entries.
+    Append(AppendV1),
+    /// A vote.
+    Vote(VoteRequestV1),
+    /// Whether a vote would be given.
+    PreVote(VoteRequestV1),
+    /// To take over.
+    Transfer(TransferV1),
+}
+
+/// A peer's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerAnswerV1 {
+    /// To [`PeerRequestV1::Append`].
+    Append(AppendedV1),
+    /// To [`PeerRequestV1::Vote`] and [`PeerRequestV1::PreVote`].
+    Vote(VoteAnswerV1),
+    /// To [`PeerRequestV1::Transfer`].
+    Transfer(TransferAnswerV1),
+    /// To a whole snapshot: the receiver's vote.
+    Snapshot(VoteV1),
+    /// It cannot: it stops, or the request makes no sense. One line.
+    Refused(String),
+}
+
+fn plain(id: Option<LogIdV1>) -> Option<crate::raft::PlainLogId> {
+    id.map(Into::into)
+}
+
+fn twin(id: Option<&crate::raft::PlainLogId>) -> Option<LogIdV1> {
+    id.map(Into::into)
+}
+
+impl AppendV1 {
+    /// From replication.
+    pub fn of<RT: AsyncRuntime>(request: &AppendEntriesRequest<TypeConfig<RT>>) -> Self {
+        Self {
+            vote: (&request.vote).into(),
+            previous: twin(request.prev_log_id.as_ref()),
+            entries: request.entries.iter().map(Into::into).collect(),
+            committed: twin(request.leader_commit.as_ref()),
+        }
+    }
+
+    /// To replication.
+    ///
+    /// # Errors
+    /// [`Foreign`] when it holds what replication has no place for.
+    pub fn plain<RT: AsyncRuntime>(self) -> Result<AppendEntriesRequest<TypeConfig<RT>>, Foreign> {
+        Ok(AppendEntriesRequest {
+            vote: self.vote.try_into()?,
+            prev_log_id: plain(self.previous),
+            entries: self.entries.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            leader_commit: plain(self.committed),
+        })
+    }
+}
+
+impl AppendedV1 {
+    /// From replication.
+    pub fn of<RT: AsyncRuntime>(answer: &AppendEntriesResponse<TypeConfig<RT>>) -> Self {
+        match answer {
+            AppendEntriesResponse::Success => Self::All,
+            AppendEntriesResponse::PartialSuccess(id) => Self::UpTo(twin(id.as_ref())),
+            AppendEntriesResponse::Conflict => Self::Conflict,
+            AppendEntriesResponse::HigherVote(vote) => Self::Outvoted(vote.into()),
+        }
+    }
+
+    /// To replication.
+    ///
+    /// # Errors
+    /// As [`AppendV1::plain`].
+    pub fn plain<RT: AsyncRuntime>(self) -> Result<AppendEntriesResponse<TypeConfig<RT>>, Foreign> {
+        Ok(match self {
+            Self::All => AppendEntriesResponse::Success,
+            Self::UpTo(id) => AppendEntriesResponse::PartialSuccess(plain(id)),
+            Self::Conflict => AppendEntriesResponse::Conflict,
+            Self::Outvoted(vote) => AppendEntriesResponse::HigherVote(vote.try_into()?),
+        })
+    }
+}
+
+impl VoteRequestV1 {
+    /// From replication.
+    pub fn of<RT: AsyncRuntime>(request: &VoteRequest<TypeConfig<RT>>) -> Self {
+        let last = twin(request.last_log_id.as_ref());
+        Self { vote: (&request.vote).into(), last, by_transfer: request.leadership_transfer }
+    }
+
+    /// To replication.
+    ///
+    /// # Errors
+    /// As [`AppendV1::plain`].
+    pub fn plain<RT: AsyncRuntime>(self) -> Result<VoteRequest<TypeConfig<RT>>, Foreign> {
+        let last_log_id = plain(self.last);
+        Ok(VoteRequest { vote: self.vote.try_into()?, last_log_id, leadership_transfer: self.by_transfer })
+    }
+}
+
+impl VoteAnswerV1 {
+    /// From replication.
+    pub fn of<RT: AsyncRuntime>(answer: &VoteResponse<TypeConfig<RT>>) -> Self {
+        let last = twin(answer.last_log_id.as_ref());
+        Self { vote: (&answer.vote).into(), granted: answer.vote_granted, last }
+    }
+
+    /// To replication.
+    ///
+    /// # Errors
+    /// As [`AppendV1::plain`].
+    pub fn plain<RT: AsyncRuntime>(self) -> Result<VoteResponse<TypeConfig<RT>>, Foreign> {
+        Ok(VoteResponse { vote: self.vote.try_into()?, vote_granted: self.granted, last_log_id: plain(self.last) })
+    }
+}
+
+impl TransferV1 {
+    /// From replication.
+    pub fn of<RT: AsyncRuntime>(request: &TransferLeaderRequest<TypeConfig<RT>>) -> Self {
+        let last = twin(request.last_log_id());
+        Self { from: request.from_leader().into(), to: *request.to_node_id(), last }
+    }
+
+    /// To replication.
+    ///
+    /// # Errors
+    /// As [`AppendV1::plain`].
+    pub fn plain<RT: AsyncRuntime>(self) -> Result<TransferLeaderRequest<TypeConfig<RT>>, Foreign> {
+        Ok(TransferLeaderRequest::new(self.from.try_into()?, self.to, plain(self.last)))
+    }
+}
+
+impl TransferAnswerV1 {
+    /// From replication.
+    pub fn of<RT: AsyncRuntime>(answer: &TransferLeaderResponse<TypeConfig<RT>>) -> Self {
+        match answer {
+            Ok(()) => Self::Accepted,
+            Err(TransferLeaderError::VoteChanged { expected, actual }) => {
+                Self::VoteChanged { expected: expected.into(), actual: actual.into() }
+            }
+            Err(TransferLeaderError::LogNotFlushed { expected, actual }) => {
+                Self::NotSynced { expected: twin(expected.as_ref()), actual: twin(actual.as_ref()) }
+            }
+        }
+    }
+
+    /// To replication.
+    ///
+    /// # Errors
+    /// As [`AppendV1::plain`].
+    pub fn plain<RT: AsyncRuntime>(self) -> Result<TransferLeaderResponse<TypeConfig<RT>>, Foreign> {
+        Ok(match self {
+            Self::Accepted => Ok(()),
+            Self::VoteChanged { expected, actual } => {
+                Err(TransferLeaderError::VoteChanged { expected: expected.try_into()?, actual: actual.try_into()? })
+            }
+            Self::NotSynced { expected, actual } => {
+                Err(TransferLeaderError::LogNotFlushed { expected: plain(expected), actual: plain(actual) })
+            }
+        })
+    }
+}
