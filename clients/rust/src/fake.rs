@@ -1,0 +1,147 @@
+//! A scripted node for tests: HTTP on port 0, one act per request, in order.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::uri::Uri;
+
+/// What the node does with a request.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// Answers with that status and body.
+    Answer(u16, String),
+    /// Reads the request and never answers.
+    Hang,
+    /// Reads the request and closes the connection.
+    Close,
+}
+
+impl Act {
+    pub fn ok(body: &str) -> Act {
+        Act::Answer(200, body.to_owned())
+    }
+
+    pub fn problem(status: u16, code: &str) -> Act {
+        Act::Answer(
+            status,
+            format!(
+                r#"{{"type":"/problems/{code}","title":"t","status":{status},"code":"{code}","detail":"told so"}}"#
+            ),
+        )
+    }
+}
+
+/// A request as the node saw it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub path: String,
+    pub body: Value,
+}
+
+#[derive(Clone)]
+pub struct Fake {
+    pub address: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    arrived: Arc<Notify>,
+}
+
+impl Fake {
+    /// Acts in order; the last one is for all that follow.
+    pub async fn start(acts: impl IntoIterator<Item = Act>) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let fake = Fake { address, seen: Arc::default(), arrived: Arc::default() };
+        let acts = Arc::new(Mutex::new(acts.into_iter().collect::<VecDeque<Act>>()));
+        tokio::spawn(fake.clone().serve(listener, acts));
+        fake
+    }
+
+    async fn serve(self, listener: TcpListener, acts: Arc<Mutex<VecDeque<Act>>>) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (fake, acts) = (self.clone(), Arc::clone(&acts));
+            tokio::spawn(async move {
+                let service = service_fn(move |request| fake.clone().act(request, Arc::clone(&acts)));
+                // An act that closes ends the connection with an error: wanted.
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    }
+
+    async fn act(
+        self,
+        request: Request<Incoming>,
+        acts: Arc<Mutex<VecDeque<Act>>>,
+    ) -> Result<Response<Full<Bytes>>, std::io::Error> {
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let act = {
+            let mut acts = acts.lock().unwrap();
+            if acts.len() > 1 { acts.pop_front().unwrap() } else { acts[0].clone() }
+        };
+        self.seen.lock().unwrap().push(Seen { path, body });
+        self.arrived.notify_waiters();
+        match act {
+            Act::Answer(status, body) => Ok(Response::builder()
+                .status(status)
+                .header("tenure-position", "7.0")
+                .header("tenure-clock", "123")
+                .header("tenure-term", "2")
+                .header("tenure-cluster", "c1")
+                .body(Full::new(Bytes::from(body)))
+                .unwrap()),
+            Act::Hang => std::future::pending::<Result<_, Infallible>>().await.map_err(|never| match never {}),
+            Act::Close => Err(std::io::Error::other("closed")),
+        }
+    }
+
+    pub fn uri(&self) -> Uri {
+        uri(&[&self.address])
+    }
+
+    /// All requests so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// The operations (or commands) so far.
+    pub fn operations(&self) -> Vec<String> {
+        let name = |seen: &Seen| seen.body["operation"].as_str().unwrap_or(&seen.path).to_owned();
+        self.seen().iter().map(name).collect()
+    }
+
+    /// Returns once so many requests arrived.
+    pub async fn arrived(&self, count: usize) {
+        loop {
+            let arrived = self.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            if self.seen.lock().unwrap().len() >= count {
+                return;
+            }
+            arrived.await;
+        }
+    }
+}
+
+pub fn uri(addresses: &[&str]) -> Uri {
+    format!("tenure://{}", addresses.join(",")).parse().unwrap()
+}
+
+/// An address where nothing listens.
+pub async fn nowhere() -> String {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+}

@@ -1,0 +1,38 @@
+//! Client of the tenure lease store.
+//!
+//! # Layout
+//! - [`wire`]: the JSON of the command protocol, shared with the server
+//! - [`uri`]: where the nodes are, as in `tenure://a:13378,b:13378`
+//! - [`client`]: calls with limits, repeated only where that is safe
+//! - [`lease`]: a lease that renews itself and says when it is lost
+//! - [`time`]: the holder's own deadline
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tenure_client::{Acquire, Acquired, Client, Lease};
+//!
+//! let client = Client::new(&"tenure://127.0.0.1:13378".parse()?);
+//! if let Acquired::Held(lease) = Lease::acquire(&client, "nightly-backup", Acquire::default()).await? {
+//!     tokio::select! {
+//!         () = work(lease.fence()) => { lease.release().await?; }
+//!         lost = lease.lost() => eprintln!("stop now: {lost}"),
+//!     }
+//! }
+//! # Ok(()) }
+//! # async fn work(fence: u64) {}
+//! ```
+
+pub mod client;
+pub mod lease;
+pub mod time;
+pub mod uri;
+pub mod wire;
+
+#[cfg(test)]
+mod fake;
+
+pub use client::{Answered, CallError, Client, Options, Witness};
+pub use lease::{Acquire, AcquireError, Acquired, Grant, Lease, Lost, LostBy, NotHeld, State};
+pub use time::{Boottime, Clock, HostClock};
+pub use uri::{Endpoint, Uri, UriError};
+pub use wire::Token;
