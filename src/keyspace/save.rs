@@ -1,0 +1,170 @@
+//! How a keyspace is written: the snapshot's form, version 1. [`super::load`] reads it.
+//!
+//! Form: `"tenure keyspace"`, version, last fence, longest ttl, number of keys, then the keys in byte order. Numbers
+//! are LEB128 varints of the least length, stamps in milliseconds, strings their length and bytes, token hashes their
+//! 16 bytes. What may be absent is told by a flag before it. Timers, counts and parameters are not written: they follow
+//! from the records or are given.
+//!
+//! Each state has one form, and each form one state: `save(load(bytes)) == bytes` for whatever `load` accepts. So the
+//! bytes are the state's identity, and nodes can be compared by them. Written in a stream through one small buffer.
+//!
+//! Once shipped, version 1 is not edited: a new form is a new version, and `load` goes on to read the old.
+
+use std::io::{self, Write};
+
+use tenure_cluster::{Position, Stamp};
+
+use super::lease::{End, Grant, Last, Lease};
+use super::record::{Kind, Record};
+use super::{Key, Keyspace, LeaseOptions, TokenHash};
+
+pub(super) const MAGIC: &[u8] = b"tenure keyspace";
+pub(super) const VERSION: u64 = 1;
+
+/// What a record has, as bits of its first byte.
+pub(super) mod flag {
+    pub const ENDS: u64 = 1;
+    pub const AUTO_CREATED: u64 = 1 << 1;
+    pub const TTL_MS_MAX: u64 = 1 << 2;
+    pub const GRANT: u64 = 1 << 3;
+    pub const NOTE: u64 = 1 << 4;
+    pub const BROKEN: u64 = 1 << 5;
+    pub const LAST: u64 = 1 << 6;
+    pub const ALL: u64 = (1 << 7) - 1;
+}
+
+/// Types of keys.
+pub(super) mod kind {
+    pub const LEASE: u64 = 1;
+}
+
+/// How a grant ended.
+pub(super) mod end {
+    pub const RELEASED: u64 = 1;
+    pub const EXPIRED: u64 = 2;
+    pub const BROKEN: u64 = 3;
+}
+
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Writes the whole state.
+pub(super) fn save(keyspace: &Keyspace, sink: &mut dyn Write) -> io::Result<()> {
+    let mut buffer = Buffer(Vec::with_capacity(BUFFER_BYTES + 4096));
+    buffer.0.extend_from_slice(MAGIC);
+    buffer.number(VERSION);
+    buffer.number(keyspace.fence);
+    buffer.number(keyspace.longest_ttl_ms);
+    buffer.number(keyspace.table.len() as u64);
+    for (key, record) in keyspace.table.iter() {
+        buffer.record(key, record);
+        if buffer.0.len() >= BUFFER_BYTES {
+            sink.write_all(&buffer.0)?;
+            buffer.0.clear();
+        }
+    }
+    sink.write_all(&buffer.0)
+}
+
+struct Buffer(Vec<u8>);
+
+impl Buffer {
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    fn stamp(&mut self, stamp: Stamp) {
+        self.number(stamp.0);
+    }
+
+    fn position(&mut self, position: Position) {
+        self.number(position.index);
+        self.number(u64::from(position.ordinal));
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn token(&mut self, token: TokenHash) {
+        self.0.extend_from_slice(&token.0);
+    }
+
+    fn record(&mut self, key: &Key, record: &Record) {
+        let Kind::Lease(lease) = &record.kind;
+        self.text(key);
+        self.number(kind::LEASE);
+        self.number(flags(record, lease));
+        self.position(record.version);
+        if let Some(ends) = record.ends {
+            self.stamp(ends);
+        }
+        self.options(&lease.options);
+        if let Some(grant) = &lease.grant {
+            self.grant(grant);
+        }
+        if let Some(last) = &lease.last {
+            self.last(last);
+        }
+    }
+
+    fn options(&mut self, options: &LeaseOptions) {
+        self.number(options.delay_ms);
+        self.number(options.min_hold_ms);
+        if let Some(ttl_ms_max) = options.ttl_ms_max {
+            self.number(ttl_ms_max);
+        }
+    }
+
+    fn grant(&mut self, grant: &Grant) {
+        self.number(grant.fence);
+        self.text(&grant.owner);
+        self.token(grant.token);
+        self.stamp(grant.deadline);
+        self.stamp(grant.granted_at);
+        self.stamp(grant.renewed_at);
+        self.number(grant.granted_wall_ms);
+        self.number(grant.min_hold_ms);
+        self.number(grant.delay_ms);
+        for text in [&grant.note, &grant.broken].into_iter().flatten() {
+            self.text(text);
+        }
+    }
+
+    fn last(&mut self, last: &Last) {
+        self.number(last.fence);
+        self.text(&last.owner);
+        self.token(last.token);
+        match &last.end {
+            End::Released => self.number(end::RELEASED),
+            End::Expired => self.number(end::EXPIRED),
+            End::Broken(text) => {
+                self.number(end::BROKEN);
+                self.text(text);
+            }
+        }
+        self.stamp(last.at);
+        self.stamp(last.opens_at);
+    }
+}
+
+fn flags(record: &Record, lease: &Lease) -> u64 {
+    let grant = lease.grant.as_ref();
+    [
+        (record.ends.is_some(), flag::ENDS),
+        (record.auto_created, flag::AUTO_CREATED),
+        (lease.options.ttl_ms_max.is_some(), flag::TTL_MS_MAX),
+        (grant.is_some(), flag::GRANT),
+        (grant.is_some_and(|grant| grant.note.is_some()), flag::NOTE),
+        (grant.is_some_and(|grant| grant.broken.is_some()), flag::BROKEN),
+        (lease.last.is_some(), flag::LAST),
+    ]
+    .into_iter()
+    .filter(|(set, _)| *set)
+    .map(|(_, flag)| flag)
+    .sum()
+}

@@ -1,0 +1,11 @@
+//! Tests of the keyspace: golden scripts ([`script`]), random commands against a naive model ([`against_model`]),
+//! equal bytes and bounded loading ([`snapshot`]), and what needs many keys or exact values ([`cases`]).
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod against_model;
+mod cases;
+mod model;
+mod script;
+mod snapshot;
+mod text;
