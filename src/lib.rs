@@ -2,5 +2,11 @@
 //!
 //! # Layout
 //! - [`keyspace`]: the pure machine of leases
+//! - `api`: HTTP/JSON
+//! - `node`, `config`: composition of one node
 
+pub mod api;
+pub mod config;
+mod events;
 pub mod keyspace;
+pub mod node;

@@ -1,0 +1,240 @@
+//! `POST /v1/{COMMAND}`: from the request to the cluster and back, with the witness in the headers.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Response, header};
+use axum::response::IntoResponse;
+use tenure_cluster::{Cluster, NeedsTick, ReadAt, ReadError, Seen, Witness};
+
+use super::convert::{self, Kind, Query};
+use super::problem::{Code, Problem};
+use super::{Api, body};
+use crate::keyspace::{KeyTtl, Keyspace};
+
+const POSITION: HeaderName = HeaderName::from_static("tenure-position");
+const CLOCK: HeaderName = HeaderName::from_static("tenure-clock");
+const TERM: HeaderName = HeaderName::from_static("tenure-term");
+const CLUSTER: HeaderName = HeaderName::from_static("tenure-cluster");
+const AGE_MS: HeaderName = HeaderName::from_static("tenure-age-ms");
+
+/// The name in a command's path.
+pub fn name(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/").filter(|name| !name.contains('/'))
+}
+
+/// The answer to a name that is no command.
+pub fn unknown(name: &str) -> Problem {
+    let upper = name.to_ascii_uppercase();
+    let operation = ["ACQUIRE", "RENEW", "RELEASE", "HELD", "BREAK", "CHECK"].into_iter().find(|known| *known == upper);
+    let detail = match operation {
+        Some("ACQUIRE") => "ACQUIRE is an operation: POST /v1/OP {\"key\":\"…\",\"operation\":\"ACQUIRE\",\
+             \"args\":{\"owner\":\"…\",\"token\":\"…\",\"ttl_ms\":30000}}"
+            .to_owned(),
+        Some(operation) => format!(
+            "{operation} is an operation: POST /v1/OP {{\"key\":\"…\",\"operation\":\"{operation}\",\"args\":{{…}}}}"
+        ),
+        None if Kind::named(&upper).is_some() => format!("commands are upper case: POST /v1/{upper}"),
+        None => format!("no such command; known: {}", Kind::names()),
+    };
+    Problem::new(Code::NotFound, detail)
+}
+
+/// The handler.
+pub async fn command(State(api): State<Api>, request: Request) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let name = name(&path).unwrap_or_default();
+    let Some(kind) = Kind::named(name) else { return unknown(name).into_response() };
+    let (label, answered) = answer(&api, kind, name, request).await;
+    match answered {
+        Ok(Answered { body, witness, age_ms }) => {
+            api.shared.metrics.command(label, body.outcome);
+            let mut response = Response::new(Body::from(body.json));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            api.add_witness(&mut response, witness, age_ms);
+            response
+        }
+        Err(Failed { problem, witness }) => {
+            api.shared.metrics.command(label, problem.code.as_str());
+            let mut response = problem.into_response();
+            if let Some(witness) = witness {
+                api.add_witness(&mut response, witness, None);
+            }
+            response
+        }
+    }
+}
+
+struct Answered {
+    body: convert::Body,
+    witness: Witness,
+    /// Of a stale read.
+    age_ms: Option<u64>,
+}
+
+/// An error; with a witness if the command was applied or read.
+struct Failed {
+    problem: Problem,
+    witness: Option<Witness>,
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self { problem, witness: None }
+    }
+}
+
+/// What to count the command as, and its answer.
+async fn answer(api: &Api, kind: Kind, name: &str, request: Request) -> (&'static str, Result<Answered, Failed>) {
+    let (parts, body) = request.into_parts();
+    let parsed = async {
+        let stale = stale(parts.uri.query())?;
+        body::require_json(&parts.headers)?;
+        let bytes = body::read(body, api.shared.body_timeout).await?;
+        Ok::<_, Problem>((stale, convert::request(kind, &bytes)?))
+    };
+    let (stale, request) = match parsed.await {
+        Ok(parsed) => parsed,
+        Err(problem) => return (kind.name(), Err(problem.into())),
+    };
+    let label = request.name();
+    let answered = match request {
+        convert::Request::Write(_) if stale => Err(stale_write(name).into()),
+        convert::Request::Write(command) => api.write(command).await,
+        convert::Request::Read(query) => api.read(query, stale).await,
+    };
+    (label, answered)
+}
+
+/// `?consistency=stale`; any other parameter is refused by name.
+fn stale(query: Option<&str>) -> Result<bool, Problem> {
+    let mut stale = None;
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let wrong = |detail: String| {
+            let field = Some(name.to_owned());
+            Err(Problem { code: Code::InvalidArgument, detail, field, index: None })
+        };
+        if name != "consistency" {
+            return wrong(format!("{name} is not a query parameter here; known: consistency"));
+        }
+        let value = match value {
+            "stale" => true,
+            "linearizable" => false,
+            _ => return wrong("consistency must be linearizable (the default) or stale".to_owned()),
+        };
+        if stale.replace(value).is_some() {
+            return wrong("consistency is given more than once".to_owned());
+        }
+    }
+    Ok(stale.unwrap_or(false))
+}
+
+fn stale_write(name: &str) -> Problem {
+    let detail = format!("consistency=stale is for reads; this {name} goes through the log");
+    Problem { code: Code::InvalidArgument, detail, field: Some("consistency".to_owned()), index: None }
+}
+
+impl Api {
+    async fn write(&self, command: crate::keyspace::Command) -> Result<Answered, Failed> {
+        let applied = self.shared.cluster.submit(command).await.map_err(Problem::from)?;
+        let witness = applied.witness;
+        match convert::reply(&applied.reply, witness.clock) {
+            Ok(body) => Ok(Answered { body: body.map_err(unwritable)?, witness, age_ms: None }),
+            Err(refusal) => Err(Failed { problem: refusal.into(), witness: Some(witness) }),
+        }
+    }
+
+    async fn read(&self, query: Query, stale: bool) -> Result<Answered, Failed> {
+        let reads = Reads { cluster: &self.shared.cluster, stale };
+        match query {
+            Query::Held { key, token } => reads.op(|machine, at| machine.held(&key, token, at)).await,
+            Query::Check { key, fence } => reads.op(|machine, at| machine.check(&key, fence, at)).await,
+            Query::Get(key) => {
+                let seen = reads.see(|machine, at| machine.get(&key, at)).await.map_err(Problem::from)?;
+                let body = convert::view(seen.value.as_ref(), seen.witness.clock);
+                reads.answered(&seen, body)
+            }
+            Query::Scan { prefix, cursor, limit } => {
+                let seen = reads.see(|machine, at| machine.scan(&prefix, cursor.as_deref(), limit, at)).await;
+                let seen = seen.map_err(Problem::from)?;
+                let body = convert::page(&seen.value, seen.witness.clock);
+                reads.answered(&seen, body)
+            }
+            Query::Exists(key) => {
+                let seen = reads.see(|machine, at| machine.exists(&key, at)).await.map_err(Problem::from)?;
+                reads.answered(&seen, convert::scalar(&seen.value))
+            }
+            Query::Type(key) => {
+                let seen = reads.see(|machine, at| machine.exists(&key, at)).await.map_err(Problem::from)?;
+                reads.answered(&seen, convert::scalar(&seen.value.then_some("lease")))
+            }
+            Query::Ttl(key) => {
+                let seen = reads.see(|machine, at| machine.key_ttl(&key, at)).await.map_err(Problem::from)?;
+                let ttl_ms = match seen.value {
+                    KeyTtl::NoKey => -2,
+                    KeyTtl::Endless => -1,
+                    KeyTtl::Remaining(ms) => i64::try_from(ms).unwrap_or(i64::MAX),
+                };
+                reads.answered(&seen, convert::scalar(&ttl_ms))
+            }
+        }
+    }
+
+    fn add_witness(&self, response: &mut Response<Body>, witness: Witness, age_ms: Option<u64>) {
+        let headers = response.headers_mut();
+        if let Ok(position) = HeaderValue::try_from(witness.position.to_string()) {
+            headers.insert(POSITION, position);
+        }
+        headers.insert(CLOCK, HeaderValue::from(witness.clock.0));
+        headers.insert(TERM, HeaderValue::from(witness.term));
+        headers.insert(CLUSTER, self.shared.cluster_id.clone());
+        if let Some(age_ms) = age_ms {
+            headers.insert(AGE_MS, HeaderValue::from(age_ms));
+        }
+    }
+}
+
+/// Reads of one consistency.
+struct Reads<'a> {
+    cluster: &'a Cluster<Keyspace>,
+    stale: bool,
+}
+
+impl Reads<'_> {
+    async fn see<R: Send>(
+        &self,
+        read: impl Fn(&Keyspace, ReadAt) -> Result<R, NeedsTick> + Send + Sync,
+    ) -> Result<Seen<R>, ReadError> {
+        if !self.stale {
+            return self.cluster.read(read).await;
+        }
+        let Seen { value, witness, age_ms } = self.cluster.read_stale(&read);
+        match value {
+            Ok(value) => Ok(Seen { value, witness, age_ms }),
+            // A stale read is judged by the last applied stamp alone: nothing lies between.
+            Err(NeedsTick) => Err(ReadError::Unavailable("the node's clock ran ahead of its state".to_owned())),
+        }
+    }
+
+    async fn op(
+        &self,
+        read: impl Fn(&Keyspace, ReadAt) -> Result<Result<crate::keyspace::OpReply, crate::keyspace::Refusal>, NeedsTick>
+        + Send
+        + Sync,
+    ) -> Result<Answered, Failed> {
+        let seen = self.see(read).await.map_err(Problem::from)?;
+        match &seen.value {
+            Ok(reply) => self.answered(&seen, convert::op(reply)),
+            Err(refusal) => Err(Failed { problem: refusal.into(), witness: Some(seen.witness) }),
+        }
+    }
+
+    fn answered<R>(&self, seen: &Seen<R>, body: Result<convert::Body, serde_json::Error>) -> Result<Answered, Failed> {
+        let age_ms = self.stale.then_some(seen.age_ms);
+        Ok(Answered { body: body.map_err(unwritable)?, witness: seen.witness, age_ms })
+    }
+}
+
+fn unwritable(error: serde_json::Error) -> Failed {
+    Problem::new(Code::Internal, format!("the answer could not be written: {error}")).into()
+}

@@ -1,0 +1,200 @@
+//! What this node counts and measures, and `GET /metrics` (OpenMetrics text).
+//!
+//! Counters of leases count what this node applied since it started; entries applied again after a restart are not
+//! counted. Gauges are read from the node's state when the page is asked for. No metric carries a key, owner or token.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Response, header};
+use axum::response::IntoResponse;
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tenure_cluster::{Observer, Role};
+
+use super::Api;
+use super::problem::{Code, Problem};
+use super::status::{self, Disk};
+use crate::keyspace::{Event, EventKind};
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The node's counters and histograms. Clones share them.
+pub struct Metrics {
+    registry: Registry,
+    commands: Family<Labels<2>, Counter>,
+    grants: Counter,
+    renewals: Counter,
+    ended: Family<Labels<1>, Counter>,
+    answered: Histogram,
+    synced: Histogram,
+    batch_commands: Histogram,
+    batch_bytes: Histogram,
+    snapshots: Histogram,
+    /// Client connections that are open.
+    pub connections: Gauge,
+    /// Client connections refused because too many were open.
+    pub connections_refused: Counter,
+    /// Expiries that were counted but not logged, because the log was slower than they came.
+    pub expiries_unlogged: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("tenure");
+        // 50 us to 6.5 s in steps of two.
+        let seconds = || Histogram::new(exponential_buckets(0.000_05, 2.0, 18));
+        let metrics = Self {
+            registry: Registry::default(),
+            commands: Family::default(),
+            grants: Counter::default(),
+            renewals: Counter::default(),
+            ended: Family::default(),
+            answered: seconds(),
+            synced: seconds(),
+            batch_commands: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            batch_bytes: Histogram::new(exponential_buckets(64.0, 4.0, 8)),
+            // 10 ms to 82 s in steps of two.
+            snapshots: Histogram::new(exponential_buckets(0.01, 2.0, 14)),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            expiries_unlogged: Counter::default(),
+        };
+        metrics.register(&mut registry);
+        Self { registry, ..metrics }
+    }
+}
+
+impl Metrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("commands", "Commands answered, by kind and result", self.commands.clone());
+        registry.register("grants", "Grants begun", self.grants.clone());
+        registry.register("renewals", "Grants renewed", self.renewals.clone());
+        registry.register("grants_ended", "Grants ended, by reason", self.ended.clone());
+        let unit = || Unit::Seconds;
+        registry.register_with_unit("answer", "From submit to answer of a command", unit(), self.answered.clone());
+        registry.register_with_unit("fsync", "One sync of the log", unit(), self.synced.clone());
+        registry.register("batch_commands", "Commands in one entry", self.batch_commands.clone());
+        registry.register_with_unit("batch", "Encoded size of one entry", Unit::Bytes, self.batch_bytes.clone());
+        registry.register_with_unit("snapshot_duration", "Making one snapshot", unit(), self.snapshots.clone());
+        registry.register("connections", "Open client connections", self.connections.clone());
+        let help = "Client connections refused: too many were open";
+        registry.register("connections_refused", help, self.connections_refused.clone());
+        let help = "Expiries counted but not logged: they came faster than the log takes them";
+        registry.register("expiries_unlogged", help, self.expiries_unlogged.clone());
+    }
+
+    /// A command was answered: `result` is `true`, `false`, `ok` or an error's code.
+    pub fn command(&self, command: &'static str, result: &'static str) {
+        self.commands.get_or_create(&[("command", command), ("result", result)]).inc();
+    }
+
+    /// Something happened to a key, for the first time.
+    pub fn event(&self, event: &Event) {
+        let reason = match event.kind {
+            EventKind::Granted => {
+                self.grants.inc();
+                return;
+            }
+            EventKind::Renewed => {
+                self.renewals.inc();
+                return;
+            }
+            EventKind::Released => "released",
+            EventKind::Expired => "expired",
+            EventKind::Broken => "broken",
+            EventKind::Deleted if event.fence.is_some() => "deleted",
+            EventKind::Deleted | EventKind::Created => return,
+        };
+        self.ended.get_or_create(&[("reason", reason)]).inc();
+    }
+}
+
+impl Observer for Metrics {
+    fn answered(&self, elapsed: Duration) {
+        self.answered.observe(elapsed.as_secs_f64());
+    }
+    fn proposed(&self, commands: usize, bytes: usize) {
+        self.batch_commands.observe(count(commands));
+        self.batch_bytes.observe(count(bytes));
+    }
+    fn synced(&self, elapsed: Duration) {
+        self.synced.observe(elapsed.as_secs_f64());
+    }
+    fn snapshot_taken(&self, _bytes: u64, elapsed: Duration) {
+        self.snapshots.observe(elapsed.as_secs_f64());
+    }
+}
+
+/// Counts here are far below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "counts are small")]
+const fn count(n: usize) -> f64 {
+    n as f64
+}
+
+/// `GET /metrics`.
+pub async fn page(State(api): State<Api>) -> Response<Body> {
+    let mut out = String::new();
+    let gauges = gauges(&api);
+    let written = text::encode_registry(&mut out, &api.shared.metrics.registry)
+        .and_then(|()| text::encode_registry(&mut out, &gauges))
+        .and_then(|()| text::encode_eof(&mut out));
+    if let Err(error) = written {
+        return Problem::new(Code::Internal, format!("the metrics could not be written: {error}")).into_response();
+    }
+    const TYPE: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let mut response = Response::new(Body::from(out));
+    response.headers_mut().insert(header::CONTENT_TYPE, TYPE);
+    response
+}
+
+/// The node's state now, as gauges.
+fn gauges(api: &Api) -> Registry {
+    let shared = &api.shared;
+    let status = shared.cluster.status();
+    let (leases, keys) = shared.cluster.read_stale(|machine, _| (machine.grants(), machine.keys())).value;
+    let mut registry = Registry::with_prefix("tenure");
+    let mut gauge = |name: &str, help: &str, value: u64| {
+        let gauge = Gauge::<u64, AtomicU64>::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    };
+    gauge("leases_held", "Live grants", wide(leases));
+    gauge("keys", "Keys", wide(keys));
+    gauge("ready", "1 if this node can commit", u64::from(status.not_ready.is_none()));
+    gauge("raft_term", "Current term", status.term);
+    gauge("raft_last_index", "Last log index", status.last_index);
+    gauge("raft_committed_index", "Last committed log index", status.committed_index);
+    gauge("raft_applied_index", "Last applied log index", status.applied_index);
+    gauge("raft_members", "Voters and learners", wide(status.members.len()));
+    gauge("clock_milliseconds", "The cluster clock", status.clock.0);
+    gauge("log_bytes", "Log segments on disk", status.log_bytes);
+    let snapshot = status.snapshot.unwrap_or_default();
+    gauge("snapshot_index", "Log index the last snapshot reaches", snapshot.0);
+    gauge("snapshot_bytes", "Size of the last snapshot", snapshot.1);
+    gauge("snapshot_age_seconds", "Since the last snapshot; 0: none", snapshot.2.as_secs());
+    if let Some(Disk { free_bytes, total_bytes }) = status::disk(&shared.data_dir) {
+        gauge("disk_free_bytes", "Free space where the data lies", free_bytes);
+        gauge("disk_total_bytes", "Size of the filesystem where the data lies", total_bytes);
+    }
+    gauge("uptime_seconds", "Since this node started", shared.started.elapsed().as_secs());
+    let roles = Family::<Labels<1>, Gauge>::default();
+    for role in [Role::Leader, Role::Follower, Role::Candidate, Role::Learner, Role::Stopped] {
+        roles.get_or_create(&[("role", status::role(role))]).set(i64::from(role == status.role));
+    }
+    registry.register("raft_role", "1 for this node's role", roles);
+    let build = Family::<Labels<1>, Gauge>::default();
+    build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+    registry.register("build", "1, with this build's version", build);
+    registry
+}
+
+fn wide(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,102 @@
+//! HTTP/JSON: the command endpoint, probes, status and metrics. The only module that knows axum.
+//!
+//! Every path answers, and every error is `application/problem+json`. A command's life here: `command` finds its name,
+//! `body` reads it within its limits, `convert` turns it into a domain request, the cluster orders or reads, `convert`
+//! writes the answer, `command` adds the witness headers. Nothing here keeps state of its own but counters.
+
+mod body;
+mod command;
+pub mod convert;
+mod health;
+pub mod metrics;
+pub mod problem;
+pub mod server;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, Response};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use tenure_cluster::Cluster;
+
+use self::metrics::Metrics;
+use self::problem::{Code, Problem};
+use crate::keyspace::Keyspace;
+
+/// What the handlers share. Clones are handles.
+#[derive(Clone)]
+pub struct Api {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cluster: Cluster<Keyspace>,
+    cluster_id: HeaderValue,
+    metrics: Arc<Metrics>,
+    data_dir: PathBuf,
+    body_timeout: Duration,
+    started: Instant,
+    draining: AtomicBool,
+}
+
+impl Api {
+    /// The face of `cluster`, whose data lies in `data_dir`. A body has to arrive within `body_timeout`.
+    pub fn new(cluster: Cluster<Keyspace>, metrics: Arc<Metrics>, data_dir: PathBuf, body_timeout: Duration) -> Self {
+        // The id is hexadecimal: it always makes a header.
+        let cluster_id = HeaderValue::from_str(cluster.cluster_id()).unwrap_or(HeaderValue::from_static("unknown"));
+        let (started, draining) = (Instant::now(), AtomicBool::new(false));
+        let shared = Shared { cluster, cluster_id, metrics, data_dir, body_timeout, started, draining };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// From now on `/readyz` says that this node goes away.
+    pub fn drain(&self) {
+        self.shared.draining.store(true, Ordering::Release);
+    }
+
+    /// All paths.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/v1/status", get(status::status))
+            .route("/v1/{command}", post(command::command))
+            .route("/livez", get(health::livez))
+            .route("/readyz", get(health::readyz))
+            .route("/metrics", get(metrics::page))
+            .fallback(not_found)
+            .method_not_allowed_fallback(method_not_allowed)
+            .with_state(self.clone())
+    }
+}
+
+async fn not_found(request: Request) -> Problem {
+    let detail = format!("no such path: {} (commands are POST /v1/{{COMMAND}})", request.uri().path());
+    Problem::new(Code::NotFound, detail)
+}
+
+/// axum adds the `Allow` header.
+async fn method_not_allowed(request: Request) -> Response<Body> {
+    let path = request.uri().path();
+    match command::name(path) {
+        // A name that is no command is unknown whatever the method.
+        Some(name) if name != "status" && convert::Kind::named(name).is_none() => {
+            command::unknown(name).into_response()
+        }
+        Some(name) if name != "status" => {
+            let detail = format!("{name} is a command: POST {path} with a JSON body");
+            Problem::new(Code::MethodNotAllowed, detail).into_response()
+        }
+        _ => {
+            let detail = format!("{path} is read with GET, not {}", request.method());
+            Problem::new(Code::MethodNotAllowed, detail).into_response()
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Real sockets, a handler that waits to be told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+struct Server {
+    address: SocketAddr,
+    /// A request reached the handler.
+    entered: Arc<Notify>,
+    /// Lets the handler answer.
+    answer: Arc<Notify>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+fn start(limits: Limits) -> Server {
+    let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let handler = {
+        let (entered, answer) = (Arc::clone(&entered), Arc::clone(&answer));
+        move || async move {
+            entered.notify_one();
+            answer.notified().await;
+            "done"
+        }
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = Router::new().route("/", get(handler));
+    let shutdown = async { drop(stopped.await) };
+    let served = tokio::spawn(serve(listener, router, limits, Arc::new(Metrics::default()), shutdown));
+    Server { address, entered, answer, stop, served }
+}
+
+const LIMITS: Limits =
+    Limits { connections_max: 1, head_timeout: Duration::from_secs(60), drain_timeout: Duration::from_secs(60) };
+
+async fn ask(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream
+}
+
+async fn all(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn a_drain_answers_what_is_in_flight() {
+    let server = start(LIMITS);
+    let stream = ask(server.address).await;
+    server.entered.notified().await;
+    server.stop.send(()).unwrap();
+    // Refused as soon as the listener is gone; until then it would be accepted by the system alone.
+    while TcpStream::connect(server.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!server.served.is_finished());
+    server.answer.notify_one();
+    let text = all(stream).await;
+    assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("done"), "{text}");
+    server.served.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_is_bounded() {
+    let server = start(Limits { drain_timeout: Duration::from_millis(1), ..LIMITS });
+    let _stream = ask(server.address).await;
+    server.entered.notified().await;
+    server.stop.send(()).unwrap();
+    server.served.await.unwrap();
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so() {
+    let server = start(LIMITS);
+    let first = ask(server.address).await;
+    server.entered.notified().await;
+    let refused = all(TcpStream::connect(server.address).await.unwrap()).await;
+    let (head, body) = refused.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503") && head.contains("application/problem+json"), "{head}");
+    let problem: tenure_client::wire::Problem = serde_json::from_str(body).unwrap();
+    assert_eq!((problem.code.as_str(), problem.status), ("unavailable", 503));
+    drop(first);
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let server = start(Limits { head_timeout: Duration::from_millis(1), ..LIMITS });
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET / HT").await.unwrap();
+    assert_eq!(all(stream).await, "");
+}
