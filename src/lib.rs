@@ -4,8 +4,10 @@
 //! - [`keyspace`]: the pure machine of leases
 //! - `api`: HTTP/JSON
 //! - `node`, `config`: composition of one node
+//! - `cli`: the commands of the binary
 
 pub mod api;
+pub mod cli;
 pub mod config;
 mod events;
 pub mod keyspace;

@@ -1,0 +1,113 @@
+//! `tenure serve`: runs one node until SIGTERM or SIGINT.
+//!
+//! Prints the node's URI to stdout once it serves; all else goes to stderr. Exit: 0 after a drain, 1 when it could not
+//! start or a fault stopped it, 2 when the configuration breaks a rule.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::warn;
+
+use super::logging;
+use crate::config::{NodeConfig, Settings};
+use crate::node::Node;
+
+/// Runs one node
+#[derive(clap::Args, Debug)]
+pub struct Serve {
+    /// TOML file with the settings below (keys: listen, data, node_id, …); flags and environment win over it
+    #[arg(long, env = "TENURE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Ends when stdin closes, and then removes DIR, in which the data must lie (see `dev`)
+    #[arg(long, hide = true, value_name = "DIR")]
+    throw_away: Option<PathBuf>,
+}
+
+impl Serve {
+    /// Serves, and says how the process ends.
+    pub async fn run(self) -> ExitCode {
+        logging::start();
+        let config = match self.configure() {
+            Ok(config) => config,
+            Err(error) => return fail(&error, 2),
+        };
+        match serve(config).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        }
+    }
+
+    fn configure(self) -> Result<NodeConfig> {
+        let file = self.config.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();
+        let config = self.settings.or(file).check()?;
+        if let Some(dir) = self.throw_away {
+            ensure!(config.data_dir.starts_with(&dir), "throw-away: the data directory must lie in {}", dir.display());
+            end_with_stdin(dir).context("throw-away")?;
+        }
+        Ok(config)
+    }
+}
+
+async fn serve(config: NodeConfig) -> Result<()> {
+    let shutdown = shutdown()?;
+    // Its text already says what the system said.
+    let node = Node::start(config).await.map_err(|error| anyhow!("{error}"))?;
+    // Whoever started the node with port 0 reads the port here. Nobody may be reading: that is no fault.
+    let _ = writeln!(io::stdout(), "tenure://{}", node.address());
+    if let Err(fault) = node.run(shutdown).await {
+        fail(&fault.into(), 1);
+        // At once: an orderly end would wait for whatever hangs on the disk.
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+/// Resolves at the first SIGTERM or SIGINT; the next one ends the process at once.
+fn shutdown() -> Result<impl Future<Output = ()>> {
+    let mut term = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut int = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let (told, first) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut either = async || tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} };
+        either().await;
+        let _ = told.send(());
+        either().await;
+        warn!("a second signal: ending without a drain");
+        std::process::exit(1);
+    });
+    Ok(async {
+        let _ = first.await;
+    })
+}
+
+/// Ties this process to whoever holds the other end of stdin.
+fn end_with_stdin(dir: PathBuf) -> io::Result<()> {
+    // The node still writes while its directory goes: what it makes meanwhile needs another pass.
+    const PASSES_MAX: usize = 10;
+    thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        let mut sink = [0; 64];
+        while match io::stdin().read(&mut sink) {
+            Ok(bytes) => bytes > 0,
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        } {}
+        for _ in 0..PASSES_MAX {
+            if std::fs::remove_dir_all(&dir).is_ok() || !dir.exists() {
+                break;
+            }
+        }
+        std::process::exit(0);
+    })?;
+    Ok(())
+}
+
+/// One clear line on stderr.
+fn fail(error: &anyhow::Error, code: u8) -> ExitCode {
+    let _ = writeln!(io::stderr(), "tenure: {}", format!("{error:#}").trim_end().replace('\n', " "));
+    ExitCode::from(code)
+}

@@ -1,0 +1,64 @@
+//! Parsing alone; exit codes on a real node are shown end to end.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use super::*;
+
+fn parse(line: &[&str]) -> Result<Cli, clap::Error> {
+    let argv = std::iter::once("tenure").chain(line.iter().copied()).map(OsString::from).collect();
+    Cli::try_parse_from(argv::with_long_uri(argv))
+}
+
+fn usage(line: &[&str]) -> String {
+    let error = parse(line).unwrap_err();
+    assert_eq!(error.exit_code(), i32::from(failure::USAGE), "{line:?}");
+    error.to_string()
+}
+
+#[test]
+fn the_parser_is_consistent() {
+    <Cli as clap::CommandFactory>::command().debug_assert();
+}
+
+#[test]
+fn the_seed_form() {
+    let cli = parse(&["-uri", "amaquet://a", "CREATE", r#"{"key":"k","type":"lease","options":{}}"#]).unwrap();
+    assert_eq!(cli.globals.uri, "amaquet://a");
+    assert!(matches!(cli.command, Command::Ask(Ask::Raw(raw::Command::Create(_)))));
+    assert!(parse(&["--json", "OP", "-"]).unwrap().globals.json);
+    assert!(parse(&["OP", "-", "--json"]).unwrap().globals.json);
+    for command in ["CREATE", "OP", "GET", "TYPE", "EXISTS", "EXPIRE", "TTL", "PERSIST", "DEL", "SCAN", "BATCH"] {
+        assert!(parse(&[command, "{}"]).is_ok(), "{command}");
+        usage(&[command]);
+    }
+}
+
+#[test]
+fn capitals_are_the_protocol_and_small_letters_for_people() {
+    assert!(matches!(parse(&["get", "k"]).unwrap().command, Command::Ask(Ask::Get(_))));
+    assert!(matches!(parse(&["GET", "{}"]).unwrap().command, Command::Ask(Ask::Raw(raw::Command::Get(_)))));
+}
+
+#[test]
+fn usage_names_what_is_wrong() {
+    assert!(usage(&["NOPE", "{}"]).contains("NOPE"));
+    assert!(usage(&["acquire"]).contains("KEY"));
+    assert!(usage(&["acquire", "k", "--ttl", "30"]).contains("30 has no unit: write 30s or 30ms"));
+    assert!(usage(&["break", "k"]).contains("--reason"));
+    assert!(usage(&["check", "k", "seven"]).contains("seven"));
+    assert!(usage(&["ls", "--limit", "0"]).contains('0'));
+    assert!(usage(&[]).contains("Usage"));
+}
+
+#[test]
+fn a_uri_is_read_only_by_those_who_need_one() {
+    let cli = parse(&["--uri", "http://a", "GET", "{}"]).unwrap();
+    let failure = cli.globals.session().err().unwrap();
+    assert_eq!(failure.report(), failure::USAGE);
+    assert!(parse(&["--uri", "http://a", "completions", "bash"]).is_ok());
+}
+
+#[test]
+fn a_token_is_not_shown_by_debug() {
+    let cli = parse(&["renew", "k", "--token", "secret", "--fence", "7"]).unwrap();
+    assert!(!format!("{cli:?}").contains("secret"));
+}
