@@ -1,0 +1,17 @@
+//! End to end: real processes of the real binary, on port 0, killed when the test ends. One test binary, one file per
+//! topic. A test awaits events with a bound; real time passes only where time itself is the input.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a failing test shows what its processes said")]
+
+mod bounds;
+mod cli;
+mod contract;
+mod crash;
+mod harness;
+mod http;
+mod input;
+mod retry;
+mod run;
+mod start;
+mod time;

@@ -1,0 +1,225 @@
+//! `tenure run` on a real node: exit codes, deadlines, process groups, and that two runs of one key never overlap.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::harness::{Fresh, Node, Process, eventually, pass, stderr, stdout, tenure};
+
+fn run(node: &Node, key: &str, ttl: &str, job: &str) -> Command {
+    let mut command = tenure();
+    command.args(["--uri", &node.uri(), "run", "--key", key, "--ttl", ttl, "--", "sh", "-c", job]);
+    command
+}
+
+/// FR-56.
+#[test]
+fn the_jobs_exit_code_is_the_runs() {
+    let fresh = Fresh::start();
+    for (job, code) in [("exit 0", 0), ("exit 1", 1), ("exit 37", 37), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        let output = run(&fresh.node, "k", "10s", job).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{job}: {}", stderr(&output));
+        assert_eq!(fresh.node.get("k")["held"], false, "{job}: released at its end");
+    }
+    let missing = tenure()
+        .args(["--uri", &fresh.node.uri(), "run", "--key", "k", "--ttl", "10s", "--", "no-such-program"])
+        .output()
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(127), "{}", stderr(&missing));
+    let forbidden =
+        tenure().args(["--uri", &fresh.node.uri(), "run", "--key", "k", "--ttl", "10s", "--", "/"]).output().unwrap();
+    assert_eq!(forbidden.status.code(), Some(126), "{}", stderr(&forbidden));
+    assert_eq!(fresh.node.get("k")["held"], false, "given back when the job cannot start");
+}
+
+#[test]
+fn a_held_key_is_not_run() {
+    let fresh = Fresh::start();
+    fresh.node.op("k", "ACQUIRE", &json!({"owner": "other host", "token": "t", "create": true}));
+    let output = run(&fresh.node, "k", "10s", "echo never").output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(120), ""), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "", "quiet: on most hosts of a fleet this is the normal course");
+    let mut told = tenure();
+    told.args(["--uri", &fresh.node.uri(), "run", "--verbose", "--key", "k", "--ttl", "10s", "--", "true"]);
+    let output = told.output().unwrap();
+    assert_eq!(output.status.code(), Some(120));
+    assert!(stderr(&output).contains("other host"), "asked, it says who holds: {}", stderr(&output));
+}
+
+#[test]
+fn the_job_knows_its_grant() {
+    let fresh = Fresh::start();
+    let job = "echo $TENURE_KEY $TENURE_FENCE ${TENURE_TOKEN:+token}";
+    let output = run(&fresh.node, "a key", "10s", job).output().unwrap();
+    assert_eq!(stdout(&output), "a key 1 token", "{}", stderr(&output));
+}
+
+/// A job that writes a line every 20 ms, so that its life can be read afterwards; with a child that ignores TERM.
+fn stubborn_job(log: &Path) -> String {
+    format!(
+        "trap '' TERM; beat() {{ while :; do date +%s%3N >> {0}.$1; sleep 0.02; done; }}; beat child & beat parent",
+        log.display()
+    )
+}
+
+/// When a beat file was last written to, as time since `since`; it must not grow any more.
+fn last_beat(log: &Path, who: &str, since: Instant) -> Duration {
+    let path = PathBuf::from(format!("{}.{who}", log.display()));
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let ago = modified.elapsed().unwrap_or_default();
+    since.elapsed().saturating_sub(ago)
+}
+
+fn await_beats(log: &Path) {
+    eventually("the job is at work", || {
+        let lines =
+            |who: &str| fs::read_to_string(format!("{}.{who}", log.display())).ok().map(|text| text.lines().count());
+        (lines("parent")? > 2 && lines("child")? > 2).then_some(())
+    });
+}
+
+/// FR-53, FR-54: the server is gone for longer than the ttl; the whole group is dead before the deadline.
+#[test]
+fn a_server_that_is_gone_ends_the_job_before_the_deadline() {
+    let fresh = Fresh::start();
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("beat");
+    let mut process = Process::start(run(&fresh.node, "k", "3s", &stubborn_job(&log)));
+    await_beats(&log);
+    fresh.node.process.signal(Signal::STOP);
+    let stopped = Instant::now();
+    let status = process.end();
+    let deadline = Duration::from_secs(3);
+    assert_eq!(status.code(), Some(122), "lost: {}", process.lines.text());
+    for who in ["parent", "child"] {
+        let last = last_beat(&log, who, stopped);
+        assert!(
+            last < deadline,
+            "{who} was alive {last:?} after the last renewal was possible; the ttl is {deadline:?}"
+        );
+    }
+    assert_no_more_beats(&log);
+    fresh.node.process.signal(Signal::CONT);
+}
+
+/// FR-55: `kill -9` of `run`: the guard ends the group before the deadline, and the key is free by then.
+#[test]
+fn a_killed_run_leaves_no_job_behind() {
+    let fresh = Fresh::start();
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("beat");
+    let mut process = Process::start(run(&fresh.node, "k", "3s", &stubborn_job(&log)));
+    await_beats(&log);
+    process.signal(Signal::KILL);
+    let killed = Instant::now();
+    process.end();
+    // Whoever gets the key next does so after the job is dead.
+    let free_after = eventually("the key is free", || {
+        let args = json!({"owner": "next", "token": "next", "ttl_ms": 60_000});
+        (fresh.node.op("k", "ACQUIRE", &args)["result"] == true).then(|| killed.elapsed())
+    });
+    assert_no_more_beats(&log);
+    for who in ["parent", "child"] {
+        let last = last_beat(&log, who, killed);
+        assert!(last < free_after, "{who} was alive at {last:?}, the key was free at {free_after:?}");
+    }
+    assert!(free_after < Duration::from_secs(5), "free at the ttl: {free_after:?}");
+}
+
+fn assert_no_more_beats(log: &Path) {
+    let sizes = || ["parent", "child"].map(|who| fs::metadata(format!("{}.{who}", log.display())).unwrap().len());
+    let before = sizes();
+    pass(Duration::from_millis(200));
+    assert_eq!(sizes(), before, "something of the job still runs");
+}
+
+/// FR-58: TERM to `run` ends the job first; the lease is given back after that.
+#[test]
+fn the_lease_outlives_the_job() {
+    let fresh = Fresh::start();
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    let job = format!(
+        "trap 'sleep 1; echo ended >> {0}; exit 5' TERM; echo began >> {0}; while :; do sleep 0.05; done",
+        log.display()
+    );
+    let mut process = Process::start(run(&fresh.node, "k", "10s", &job));
+    eventually("the job is at work", || fs::read_to_string(&log).ok().filter(|text| text.contains("began")));
+    process.signal(Signal::TERM);
+    loop {
+        let held = fresh.node.op("k", "HELD", &json!({}))["result"] == true;
+        let ended = fs::read_to_string(&log).unwrap().contains("ended");
+        assert!(held || ended, "the lease was given back while the job was at work");
+        if !held {
+            break;
+        }
+        pass(Duration::from_millis(10));
+    }
+    assert_eq!(process.end().code(), Some(5), "the job's own code: {}", process.lines.text());
+}
+
+/// Its server killed and started again: the job goes on, the lease is kept.
+#[test]
+fn a_restart_of_the_server_is_survived() {
+    let Fresh { node, dir } = Fresh::start();
+    let data = dir.path().join("data");
+    let go = dir.path().join("go");
+    let job = format!("while [ ! -e {} ]; do sleep 0.05; done; echo done", go.display());
+    let mut process = Process::start(run(&node, "k", "5s", &job));
+    let fence = eventually("it holds", || node.get("k")["fence"].as_u64());
+    let address = node.addr.to_string();
+    node.kill();
+    let mut command = tenure();
+    command.arg("serve").arg("--data").arg(&data).args(["--listen", &address]);
+    let node = Node::start_command(command);
+    // Longer than the ttl: it lives by renewals after the restart.
+    pass(Duration::from_secs(6));
+    assert_eq!(node.get("k")["fence"], fence, "{}", process.lines.text());
+    fs::write(&go, "").unwrap();
+    assert_eq!(process.end().code(), Some(0), "{}", process.lines.text());
+}
+
+#[test]
+fn a_broken_lease_ends_the_job() {
+    let fresh = Fresh::start();
+    let mut process = Process::start(run(&fresh.node, "k", "3s", "while :; do sleep 0.05; done"));
+    eventually("it holds", || fresh.node.get("k")["held"].as_bool().filter(|held| *held));
+    fresh.node.op("k", "BREAK", &json!({"reason": "maintenance window"}));
+    assert_eq!(process.end().code(), Some(122));
+    assert!(process.lines.text().contains("maintenance window"), "it says why: {}", process.lines.text());
+}
+
+/// Two hosts run one key in a loop; each job notes its start and end. No two overlap, by one log on one clock.
+#[test]
+fn two_runs_of_one_key_never_overlap() {
+    let fresh = Fresh::start();
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    // Each line is one short append: atomic, and in order.
+    let job = format!("echo start $TENURE_FENCE >> {0}; sleep 0.03; echo end $TENURE_FENCE >> {0}", log.display());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let output = run(&fresh.node, "k", "5s", &job).output().unwrap();
+                    assert!([Some(0), Some(120)].contains(&output.status.code()), "{}", stderr(&output));
+                }
+            });
+        }
+    });
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() >= 2 && lines.len().is_multiple_of(2), "{text}");
+    let mut last_fence = 0;
+    for pair in lines.chunks(2) {
+        let fence: u64 = pair[0].strip_prefix("start ").expect("a start").parse().unwrap();
+        assert_eq!(pair[1], format!("end {fence}"), "two overlap: {text}");
+        assert!(fence > last_fence, "fences grow: {text}");
+        last_fence = fence;
+    }
+}
