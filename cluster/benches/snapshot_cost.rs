@@ -7,7 +7,7 @@ use std::error::Error;
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
-use tenure_cluster::persisted::{LogIdV1, MembershipV1};
+use tenure_cluster::persisted::{LogIdV1, MembershipV2};
 use tenure_cluster::snapshot::{Head, SledSnapshots, SnapshotStore};
 
 const RECORD_BYTES: usize = 120;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let records: u64 = args.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let store = SledSnapshots::open(&dir)?;
     let last = LogIdV1 { term: 1, node: 1, index: store.newest()?.map_or(1, |stored| stored.head.last.index + 1) };
-    let membership = MembershipV1::default();
+    let membership = MembershipV2::default();
     let head = Head { last, membership_at: None, membership, stamp_ms: 1, feature_level: 1, format_version: 1 };
 
     let start = Instant::now();

@@ -16,7 +16,7 @@ pub const ENVELOPE_LEN: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A raft entry (`persisted::EntryV1`).
+    /// A raft entry (`persisted::EntryV2`).
     Entry = 1,
     /// A batch of commands inside an entry (`entry.rs`).
     Batch = 2,
@@ -40,6 +40,8 @@ pub enum Kind {
     PeerRequest = 11,
     /// A peer's answer (`peer::PeerAnswerV1`).
     PeerAnswer = 12,
+    /// The first words on a connection between nodes (`hello::HelloV1`).
+    Hello = 13,
 }
 
 /// Bytes that are not what they should be.

@@ -13,7 +13,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// This node's id, 1 and up. `None`: what the data directory says, or 1 for a new one.
     pub node_id: Option<NodeId>,
-    /// Where this node is reached; goes into the membership.
+    /// Where this node is reached; goes into the membership. Its incarnation is filled in from the data directory.
     pub member: Member,
     /// How long a submit or a read may take inside the node, retries included.
     pub request_timeout: Duration,

@@ -1,36 +1,39 @@
 //! A node's data directory: whose it is, and that nobody else has it open.
 //!
 //! Model: `LOCK` is held by the process that has the directory open. `log/` and `snapshots/` hold the data. `identity`
-//! is written last when a directory is founded, so from then on all three are there or something was lost. A directory
-//! with less, and nothing of anybody else's, counts as empty: a start that was cut short is simply repeated.
+//! is written last when a directory is made, so from then on all three are there or something was lost. A directory
+//! with less, and nothing of anybody else's, counts as empty: a start that was cut short is simply repeated. A single
+//! node's directory belongs to its cluster from the start; that of a node of several from [`DataDir::belongs_to`] on.
+//! `founded` says that a log was made here: from then on none at all is a loss and not a beginning.
 //!
 //! Invariants: a directory that is refused was not changed; one of another node or with foreign files is never adopted;
-//! an incarnation is drawn once per directory, so a wiped node is told apart from the one before.
+//! an incarnation is drawn once per directory, so a wiped node is told apart from the one before; a directory goes from
+//! one cluster to another only while its node is the founder of the first and nothing was ever written to that.
 //!
 //! Not promised: protection from a copy of the directory started elsewhere.
 
+mod format;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
+pub use format::{Belonging, ClusterId, Identity, hex};
 
-use crate::codec::{self, DecodeError, Kind};
+use crate::codec::DecodeError;
 use crate::error::OpenError;
 use crate::raft::NodeId;
 use crate::sealed;
 
-/// The version of the identity file that this build writes.
-const VERSION: u16 = 1;
 const LOCK: &str = "LOCK";
 const IDENTITY: &str = "identity";
 const IDENTITY_ASIDE: &str = "identity.tmp";
 const LOG: &str = "log";
 const SNAPSHOTS: &str = "snapshots";
+const FOUNDED: &str = "founded";
 /// What a fresh file system brings along.
 const LOST_AND_FOUND: &str = "lost+found";
 /// Foreign names shown in a refusal.
@@ -38,35 +41,12 @@ const NAMES_SHOWN: usize = 3;
 /// The id of a single node that was not given one.
 const FIRST_NODE: NodeId = 1;
 
-/// Whose a data directory is. Frozen: version 1 of the identity file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// The cluster, drawn at random when it was founded.
-    pub cluster_id: [u8; 16],
-    /// The node.
-    pub node_id: NodeId,
-    /// Drawn at random for this directory: another directory of the same node has another.
-    pub incarnation: u64,
-    /// The wall clock when the directory was founded, Unix milliseconds. The cluster clock starts there.
-    pub founded_wall_ms: u64,
-}
-
-impl Identity {
-    /// The cluster id as 32 hexadecimal digits.
-    #[must_use]
-    pub fn cluster_id_hex(&self) -> String {
-        self.cluster_id.iter().fold(String::with_capacity(32), |mut text, byte| {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    }
-}
-
-/// What a new directory is founded with.
+/// What a new directory is made with.
 pub struct Founding<'a> {
     /// The wall clock now, Unix milliseconds.
     pub wall_ms: u64,
+    /// It is for a node of several, which belongs to no cluster yet.
+    pub several: bool,
     /// Fills a buffer with random bytes fit to tell clusters apart.
     pub random: &'a mut dyn FnMut(&mut [u8]) -> io::Result<()>,
 }
@@ -75,14 +55,14 @@ pub struct Founding<'a> {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    identity: Identity,
-    founded: bool,
+    identity: Mutex<Identity>,
+    is_new: bool,
     lock: File,
 }
 
 impl DataDir {
-    /// Opens the data directory `path` of node `node_id` (`None`: whose it is, or node 1 if it is new), and founds it
-    /// if it is absent or empty.
+    /// Opens the data directory `path` of node `node_id` (`None`: whose it is, or node 1 if it is new), and makes it if
+    /// it is absent or empty.
     ///
     /// # Errors
     /// [`OpenError`], one line each: in use, foreign, of another node, damaged, not readable or writable.
@@ -90,25 +70,64 @@ impl DataDir {
         if node_id == Some(0) {
             return Err(OpenError::Config("node id is 0: ids start at 1".to_owned()));
         }
+        if node_id.is_none() && founding.several {
+            return Err(OpenError::Config("a node of several needs --node-id".to_owned()));
+        }
         make(path)?;
         survey(path)?;
         let lock = lock(path)?;
         // What was there before the lock may have been another process at founding it.
         let found = survey(path)?;
-        let identity = if found.identity { load(path, node_id)? } else { found_new(path, node_id, founding)? };
-        Ok(Self { path: path.to_path_buf(), identity, founded: !found.identity, lock })
+        let identity = if found.identity { load(path, node_id)? } else { make_new(path, node_id, founding)? };
+        Ok(Self { path: path.to_path_buf(), identity: Mutex::new(identity), is_new: !found.identity, lock })
     }
 
     /// Whose it is.
     #[must_use]
-    pub fn identity(&self) -> &Identity {
-        &self.identity
+    pub fn identity(&self) -> Identity {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Was it founded by this very call to [`DataDir::open`]?
+    /// Was it made by this very call to [`DataDir::open`]?
     #[must_use]
     pub fn is_new(&self) -> bool {
-        self.founded
+        self.is_new
+    }
+
+    /// The directory belongs to a cluster from now on, also after a crash. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`]: it belongs to another cluster, or cannot be written. It is then as it was.
+    pub fn belongs_to(&self, belonging: Belonging) -> Result<Identity, OpenError> {
+        let mut held = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = held.belonging.filter(|held| held.cluster != belonging.cluster);
+        if other.is_some_and(|other| !other.founder || self.has_log()) {
+            let what = format!("belongs to {}, not to cluster {}", held.name(), hex(&belonging.cluster));
+            return Err(OpenError::Foreign { path: self.path.clone(), what });
+        }
+        let identity = Identity { belonging: Some(belonging), ..*held };
+        write(&self.path, &identity)?;
+        *held = identity;
+        Ok(identity)
+    }
+
+    /// Was a log made here?
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        self.path.join(FOUNDED).exists()
+    }
+
+    /// A log was made here: said durably, before anything is written to it that others rely on. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`].
+    pub fn note_log(&self) -> Result<(), OpenError> {
+        if self.has_log() {
+            return Ok(());
+        }
+        let founded = self.path.join(FOUNDED);
+        let noted = File::create(&founded).and_then(|_| sealed::sync_parent(&founded));
+        noted.map_err(io_error(&self.path, NOT_WRITABLE))
     }
 
     /// The directory itself.
@@ -237,7 +256,7 @@ fn load(path: &Path, node_id: Option<NodeId>) -> Result<Identity, OpenError> {
         io::ErrorKind::InvalidData => damaged(error.to_string()),
         _ => io_error(path, NOT_READABLE)(error),
     })?;
-    let identity: Identity = codec::decode(Kind::Identity, VERSION, &envelope).map_err(|error| match error {
+    let identity = Identity::decode(&envelope).map_err(|error| match error {
         DecodeError::Version { .. } => OpenError::Foreign {
             path: path.to_path_buf(),
             what: format!("was written by a newer build ({error}): start that build again"),
@@ -246,33 +265,32 @@ fn load(path: &Path, node_id: Option<NodeId>) -> Result<Identity, OpenError> {
     })?;
     match node_id {
         Some(expected) if expected != identity.node_id => {
-            let cluster = identity.cluster_id_hex();
-            let what = format!(
-                "belongs to node {} of cluster {cluster}, not to node {expected}: correct --node-id or --data",
-                identity.node_id
-            );
+            let what = format!("belongs to {}, not to node {expected}: correct --node-id or --data", identity.name());
             Err(OpenError::Foreign { path: path.to_path_buf(), what })
         }
         _ => Ok(identity),
     }
 }
 
-fn found_new(path: &Path, node_id: Option<NodeId>, founding: Founding<'_>) -> Result<Identity, OpenError> {
-    let (mut cluster_id, mut incarnation) = ([0; 16], [0; 8]);
-    (founding.random)(&mut cluster_id)
+fn make_new(path: &Path, node_id: Option<NodeId>, founding: Founding<'_>) -> Result<Identity, OpenError> {
+    let (mut cluster, mut incarnation) = ([0; 16], [0; 8]);
+    (founding.random)(&mut cluster)
         .and_then(|()| (founding.random)(&mut incarnation))
         .map_err(io_error(path, "no random numbers for a new directory"))?;
+    let (several, founded_wall_ms) = (founding.several, founding.wall_ms);
+    let alone = Belonging { cluster, founded_wall_ms, founder: true, admitted_at: 0 };
     let identity = Identity {
-        cluster_id,
         node_id: node_id.unwrap_or(FIRST_NODE),
-        incarnation: u64::from_le_bytes(incarnation),
-        founded_wall_ms: founding.wall_ms,
+        incarnation: u64::from_le_bytes(incarnation).max(1),
+        several,
+        belonging: (!several).then_some(alone),
     };
-    let envelope = codec::encode(Kind::Identity, VERSION, &identity)
-        .map_err(|error| io_error(path, "identity")(io::Error::other(error)))?;
-    make_dir(&path.join(LOG))
-        .and_then(|()| make_dir(&path.join(SNAPSHOTS)))
-        .and_then(|()| sealed::write(&path.join(IDENTITY), &envelope))
-        .map_err(io_error(path, NOT_WRITABLE))?;
+    make_dir(&path.join(LOG)).and_then(|()| make_dir(&path.join(SNAPSHOTS))).map_err(io_error(path, NOT_WRITABLE))?;
+    write(path, &identity)?;
     Ok(identity)
+}
+
+fn write(path: &Path, identity: &Identity) -> Result<(), OpenError> {
+    let envelope = identity.encode().map_err(|error| io_error(path, "identity")(io::Error::other(error)))?;
+    sealed::write(&path.join(IDENTITY), &envelope).map_err(io_error(path, NOT_WRITABLE))
 }

@@ -16,6 +16,7 @@ pub mod entry;
 pub mod error;
 pub mod executor;
 pub mod files;
+pub mod hello;
 mod host;
 pub mod identity;
 pub mod log;
@@ -26,8 +27,11 @@ mod memory_log;
 mod network;
 #[cfg(test)]
 mod node_tests;
+#[cfg(test)]
+mod old_data_tests;
 mod open;
 pub mod peer;
+pub mod peer_config;
 mod peers;
 pub mod persisted;
 mod proposal;
@@ -54,3 +58,4 @@ pub use cluster::{Applied, Cluster, EventAt, Role, Seen, Status, Witness};
 pub use config::{Config, Observer};
 pub use error::{OpenError, ReadError, StopReason, SubmitError};
 pub use machine::{LoadError, Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};
+pub use peer_config::{PeerConfig, Secret, Startup};

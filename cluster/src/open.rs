@@ -1,6 +1,5 @@
 //! A single durable node on a data directory: the real parts, put together.
 
-use std::fs::File;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,14 +17,10 @@ use crate::log::{LogOptions, LogStore};
 use crate::machine::StateMachine;
 use crate::raft::TokioRuntime;
 use crate::replica::{Mark, Replica};
-use crate::sealed;
 use crate::snapshot::SledSnapshots;
 use crate::start::Parts;
 use crate::timekeeper::system_wall_clock;
 use crate::transport::NoPeers;
-
-/// Made once the node has led: from then on a log was here, and an empty one is a loss and not a beginning.
-const FOUNDED: &str = "founded";
 
 impl<M: StateMachine> Cluster<M, TokioRuntime> {
     /// Opens (or founds) the node on its data directory and returns once it serves: for a single node, once it leads.
@@ -47,21 +42,22 @@ fn opened(config: Config, host: Arc<dyn Host>, mark: watch::Receiver<Mark>) -> O
 type Opened = Pin<Box<dyn Future<Output = Result<Node<TokioRuntime>, OpenError>> + Send>>;
 
 async fn open_node(
-    config: Config,
+    mut config: Config,
     host: Arc<dyn Host>,
     mark: watch::Receiver<Mark>,
 ) -> Result<Node<TokioRuntime>, OpenError> {
     let wall = system_wall_clock();
     let mut random = |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()));
-    let founding = Founding { wall_ms: wall(), random: &mut random };
+    let founding = Founding { wall_ms: wall(), several: false, random: &mut random };
     let dir = Arc::new(DataDir::open(&config.data_dir, config.node_id, founding)?);
-    let identity = *dir.identity();
+    let identity = dir.identity();
+    config.member.incarnation = identity.incarnation;
     let snapshots = Arc::new(SledSnapshots::open(dir.snapshot_dir())?);
-    let founded = dir.path().join(FOUNDED);
-    let must_exist = founded.exists();
-    let options = LogOptions { segment_bytes: config.segment_bytes, must_exist, ..LogOptions::default() };
+    let options =
+        LogOptions { segment_bytes: config.segment_bytes, must_exist: dir.has_log(), ..LogOptions::default() };
     let disk = Arc::new(OsDisk::under(Arc::clone(&dir) as _));
     let log = LogStore::open(disk, dir.log_dir(), options, Arc::clone(&config.observer))?;
+    dir.note_log()?;
     let parts = Parts {
         cluster_id: identity.cluster_id_hex(),
         node_id: identity.node_id,
@@ -75,9 +71,5 @@ async fn open_node(
     };
     let node = Node::start(&config, parts, host, mark).await?;
     node.lead_alone(&config).await?;
-    if !must_exist {
-        let noted = File::create(&founded).and_then(|_| sealed::sync_parent(&founded));
-        noted.map_err(|source| OpenError::Io { path: founded, what: "cannot be made".to_owned(), source })?;
-    }
     Ok(node)
 }

@@ -1,13 +1,14 @@
 //! What nodes say to each other: frozen twins of replication's requests and answers, mapped here and nowhere else.
 //! Encoded with `codec` (kinds `PeerRequest` and `PeerAnswer`).
 
+use bytes::Bytes;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::persisted::{EntryV1, Foreign, LogIdV1, VoteV1};
+use crate::persisted::{EntryV2, Foreign, LogIdV1, VoteV1};
 use crate::raft::{AsyncRuntime, NodeId, TypeConfig};
 
 /// Entries from a leader; none is a heartbeat.
@@ -18,7 +19,7 @@ pub struct AppendV1 {
     /// The entry before the first.
     pub previous: Option<LogIdV1>,
     /// In order.
-    pub entries: Vec<EntryV1>,
+    pub entries: Vec<EntryV2>,
     /// Committed, as the leader knows.
     pub committed: Option<LogIdV1>,
 }
@@ -90,6 +91,101 @@ pub enum TransferAnswerV1 {
     },
 }
 
+/// One command on its way to the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardedV1 {
+    /// The encoded command.
+    pub command: Bytes,
+    /// Bytes that its reply may take.
+    pub reply_bytes: u64,
+    /// How long it may wait for its turn, milliseconds; after that it is surely not ordered.
+    pub patience_ms: u32,
+}
+
+/// What became of a [`ForwardedV1`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OrderedV1 {
+    /// It was applied.
+    Applied {
+        /// The encoded reply.
+        reply: Bytes,
+        /// Index of its entry.
+        index: u64,
+        /// Its ordinal in the entry.
+        ordinal: u32,
+        /// The clock after the entry, cluster milliseconds.
+        clock: u64,
+        /// Term of the leader that ordered it.
+        term: u64,
+    },
+    /// It was surely not appended: safe to send again.
+    NotOrdered,
+    /// It may or may not take effect.
+    Unknown,
+}
+
+/// A read index: what a follower's linearizable read must have applied, and the leader's clock after the proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadIndexV1 {
+    /// Everything up to this index.
+    pub index: u64,
+    /// The leadership that was proved.
+    pub term: u64,
+    /// Its stamp, taken after the proof.
+    pub now_ms: u64,
+}
+
+/// A follower whose leader's process is surely gone asks whether the others see the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderGoneV1 {
+    /// The leader that is gone.
+    pub leader: VoteV1,
+    /// Who wants to take over.
+    pub candidate: NodeId,
+    /// Its last synced entry.
+    pub last: Option<LogIdV1>,
+}
+
+/// The founder of a cluster tells an empty peer what it becomes part of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundV1 {
+    /// The new cluster.
+    pub cluster: [u8; 16],
+    /// When it was founded, Unix milliseconds.
+    pub founded_wall_ms: u64,
+    /// The incarnation of the peer as the founder knows it.
+    pub incarnation: u64,
+}
+
+/// A node asks to take part in the cluster: at its first start, or to say where it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmitV1 {
+    /// Its id.
+    pub node: NodeId,
+    /// Its data directory's incarnation.
+    pub incarnation: u64,
+    /// `host:port` for clients.
+    pub client: String,
+    /// `host:port` for peers.
+    pub peer: String,
+}
+
+/// What a node says to [`FoundV1`] and [`AdmitV1`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AdmittedV1 {
+    /// It is part of this cluster.
+    Yes {
+        /// The cluster.
+        cluster: [u8; 16],
+        /// When it was founded, Unix milliseconds.
+        founded_wall_ms: u64,
+    },
+    /// Never like this. One line that says what to do.
+    No(String),
+    /// Not now: ask again. One line.
+    Later(String),
+}
+
 /// A request to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerRequestV1 {
@@ -101,6 +197,23 @@ pub enum PeerRequestV1 {
     PreVote(VoteRequestV1),
     /// To take over.
     Transfer(TransferV1),
+    /// To order these commands, in this order.
+    Forward(Vec<ForwardedV1>),
+    /// For a read index.
+    ReadIndex,
+    /// To have an entry of this stamp or later under this leadership: a read waits for it.
+    Tick {
+        /// Term of the leadership that the stamp is of.
+        term: u64,
+        /// Cluster milliseconds.
+        stamp_ms: u64,
+    },
+    /// Whether the leader is gone.
+    LeaderGone(LeaderGoneV1),
+    /// To become part of a new cluster.
+    Found(FoundV1),
+    /// To take part in a cluster.
+    Admit(AdmitV1),
 }
 
 /// A peer's answer.
@@ -114,6 +227,18 @@ pub enum PeerAnswerV1 {
     Transfer(TransferAnswerV1),
     /// To a whole snapshot: the receiver's vote.
     Snapshot(VoteV1),
+    /// To [`PeerRequestV1::Forward`]: one for each, in order.
+    Forward(Vec<OrderedV1>),
+    /// To [`PeerRequestV1::ReadIndex`].
+    ReadIndex(ReadIndexV1),
+    /// To [`PeerRequestV1::Tick`]: it is noted.
+    Tick,
+    /// To [`PeerRequestV1::LeaderGone`]: this node sees the same, and the candidate lacks nothing that it has.
+    LeaderGone(bool),
+    /// To [`PeerRequestV1::Found`] and [`PeerRequestV1::Admit`].
+    Admitted(AdmittedV1),
+    /// It does not lead; this is the leader it knows of. Nothing happened.
+    NotLeader(Option<NodeId>),
     /// It cannot: it stops, or the request makes no sense. One line.
     Refused(String),
 }

@@ -40,6 +40,12 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
                 let answer = answer.map_err(|error| error.to_string())?;
                 Ok(PeerAnswerV1::Transfer(TransferAnswerV1::of::<RT>(&answer)))
             }
+            PeerRequestV1::Forward(_)
+            | PeerRequestV1::ReadIndex
+            | PeerRequestV1::Tick { .. }
+            | PeerRequestV1::LeaderGone(_)
+            | PeerRequestV1::Found(_)
+            | PeerRequestV1::Admit(_) => Err("not understood".to_owned()),
         }
     }
 

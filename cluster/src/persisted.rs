@@ -1,5 +1,7 @@
 //! Frozen twins of openraft's types: what touches the disk or the wire, mapped here and nowhere else.
 
+pub mod old;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -29,33 +31,44 @@ pub struct VoteV1 {
     pub committed: bool,
 }
 
-/// A membership: joint configs (one when uniform) and where every node is reached.
+/// A member: where it is reached, and which of its data directories takes part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MembershipV1 {
+pub struct MemberV2 {
+    /// `host:port` for clients.
+    pub client: String,
+    /// `host:port` for peers.
+    pub peer: String,
+    /// Its data directory's incarnation; 0 while it is not known.
+    pub incarnation: u64,
+}
+
+/// A membership: joint configs (one when uniform) and every member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MembershipV2 {
     /// Voter sets; two while a change is under way.
     pub configs: Vec<Vec<NodeId>>,
-    /// Every voter and learner: id, client address, peer address.
-    pub nodes: Vec<(NodeId, String, String)>,
+    /// Every voter and learner.
+    pub nodes: Vec<(NodeId, MemberV2)>,
 }
 
 /// What an entry carries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PayloadV1 {
+pub enum PayloadV2 {
     /// Nothing: a new leader's first entry.
     Blank,
     /// A batch of commands, encoded.
     Batch(Bytes),
     /// A membership change.
-    Membership(MembershipV1),
+    Membership(MembershipV2),
 }
 
 /// An entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntryV1 {
+pub struct EntryV2 {
     /// Its log id.
     pub id: LogIdV1,
     /// What it carries.
-    pub payload: PayloadV1,
+    pub payload: PayloadV2,
 }
 
 /// What the log's records up to a point add up to: restated in every segment's header.
@@ -124,46 +137,58 @@ impl TryFrom<VoteV1> for openraft::Vote<LeaderId> {
     }
 }
 
-impl From<&RaftMembership> for MembershipV1 {
+impl From<&Member> for MemberV2 {
+    fn from(member: &Member) -> Self {
+        Self { client: member.client.clone(), peer: member.peer.clone(), incarnation: member.incarnation }
+    }
+}
+
+impl From<MemberV2> for Member {
+    fn from(member: MemberV2) -> Self {
+        Self { client: member.client, peer: member.peer, incarnation: member.incarnation }
+    }
+}
+
+impl From<&RaftMembership> for MembershipV2 {
     fn from(membership: &RaftMembership) -> Self {
         Self {
             configs: membership.get_joint_config().iter().map(|voters| voters.iter().copied().collect()).collect(),
-            nodes: membership.nodes().map(|(id, node)| (*id, node.client.clone(), node.peer.clone())).collect(),
+            nodes: membership.nodes().map(|(id, member)| (*id, member.into())).collect(),
         }
     }
 }
 
-impl TryFrom<MembershipV1> for RaftMembership {
+impl TryFrom<MembershipV2> for RaftMembership {
     type Error = Foreign;
 
     /// Every voter needs a node.
-    fn try_from(membership: MembershipV1) -> Result<Self, Foreign> {
+    fn try_from(membership: MembershipV2) -> Result<Self, Foreign> {
         let configs = membership.configs.into_iter().map(BTreeSet::from_iter).collect();
         let nodes: BTreeMap<NodeId, Member> =
-            membership.nodes.into_iter().map(|(id, client, peer)| (id, Member { client, peer })).collect();
+            membership.nodes.into_iter().map(|(id, member)| (id, member.into())).collect();
         Self::new(configs, nodes).map_err(|error| Foreign(error.to_string()))
     }
 }
 
-impl From<&RaftEntry> for EntryV1 {
+impl From<&RaftEntry> for EntryV2 {
     fn from(entry: &RaftEntry) -> Self {
         let payload = match &entry.payload {
-            RaftPayload::Blank => PayloadV1::Blank,
-            RaftPayload::Normal(batch) => PayloadV1::Batch(batch.0.clone()),
-            RaftPayload::Membership(membership) => PayloadV1::Membership(membership.into()),
+            RaftPayload::Blank => PayloadV2::Blank,
+            RaftPayload::Normal(batch) => PayloadV2::Batch(batch.0.clone()),
+            RaftPayload::Membership(membership) => PayloadV2::Membership(membership.into()),
         };
         Self { id: LogIdV1::from(&entry.log_id), payload }
     }
 }
 
-impl TryFrom<EntryV1> for RaftEntry {
+impl TryFrom<EntryV2> for RaftEntry {
     type Error = Foreign;
 
-    fn try_from(entry: EntryV1) -> Result<Self, Foreign> {
+    fn try_from(entry: EntryV2) -> Result<Self, Foreign> {
         let payload = match entry.payload {
-            PayloadV1::Blank => RaftPayload::Blank,
-            PayloadV1::Batch(bytes) => RaftPayload::Normal(Batch(bytes)),
-            PayloadV1::Membership(membership) => RaftPayload::Membership(membership.try_into()?),
+            PayloadV2::Blank => RaftPayload::Blank,
+            PayloadV2::Batch(bytes) => RaftPayload::Normal(Batch(bytes)),
+            PayloadV2::Membership(membership) => RaftPayload::Membership(membership.try_into()?),
         };
         Ok(Self { log_id: entry.id.into(), payload })
     }

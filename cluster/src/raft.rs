@@ -42,13 +42,16 @@ pub struct Replies {
     pub replies: Vec<Bytes>,
 }
 
-/// Where a member is reached. Part of the membership, so that leader hints carry it.
+/// A member: where it is reached, and which of its data directories takes part. Part of the membership, so that leader
+/// hints carry the addresses and every node knows a wiped member from the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
     /// `host:port` for clients.
     pub client: String,
     /// `host:port` for peers; empty while the node has no peer listener.
     pub peer: String,
+    /// Its data directory's incarnation; 0 while it is not known.
+    pub incarnation: u64,
 }
 
 /// The type config over a runtime.

@@ -4,11 +4,14 @@
 //! could not be asked for is never one that was granted. Order among requests to one peer, retries and timeouts are the
 //! caller's business ([`crate::network`] ends each call at its time); a call that is dropped may still arrive.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
+use crate::hello::HelloV1;
 use crate::peer::{PeerAnswerV1, PeerRequestV1};
 use crate::persisted::VoteV1;
 use crate::raft::{Member, NodeId};
@@ -56,6 +59,17 @@ pub enum TransportError {
     },
 }
 
+/// What is known of the way to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// A connection stands, its hello done.
+    pub connected: bool,
+    /// The peer's last hello; `None` before the first.
+    pub hello: Option<HelloV1>,
+    /// Why there is no connection, one line; `None` while there is one or before the first try.
+    pub trouble: Option<String>,
+}
+
 /// The way to the peers.
 pub trait Transport: Send + Sync + 'static {
     /// Carries `request` and brings its answer.
@@ -64,17 +78,30 @@ pub trait Transport: Send + Sync + 'static {
     /// Carries a whole snapshot, apart from the requests, which it must not delay.
     fn send_snapshot(&self, to: Peer, offer: SnapshotOffer)
     -> BoxFuture<'static, Result<PeerAnswerV1, TransportError>>;
+
+    /// Keeps a connection to each of `peers` from now on, and to no others. Calls to them then find one standing, and a
+    /// process that dies is noticed at once.
+    fn know(&self, peers: Vec<Peer>);
+
+    /// The peers whose process is surely gone at this moment: their connection was closed or reset **and** a new one
+    /// was refused by their host. Silence, a timeout or an unreachable host never puts a peer here.
+    fn gone(&self) -> watch::Receiver<BTreeSet<NodeId>>;
+
+    /// The known peers' links, as of now.
+    fn links(&self) -> BTreeMap<NodeId, LinkState>;
 }
 
 /// A transport for a cluster without peers: every peer is unreachable.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoPeers;
+#[derive(Clone, Debug)]
+pub struct NoPeers {
+    gone: watch::Receiver<BTreeSet<NodeId>>,
+}
 
 impl NoPeers {
     /// For a node.
     #[must_use]
     pub fn shared() -> Arc<dyn Transport> {
-        Arc::new(Self)
+        Arc::new(Self { gone: watch::channel(BTreeSet::new()).1 })
     }
 
     fn unreachable(to: &Peer) -> BoxFuture<'static, Result<PeerAnswerV1, TransportError>> {
@@ -94,5 +121,15 @@ impl Transport for NoPeers {
         _offer: SnapshotOffer,
     ) -> BoxFuture<'static, Result<PeerAnswerV1, TransportError>> {
         Self::unreachable(&to)
+    }
+
+    fn know(&self, _peers: Vec<Peer>) {}
+
+    fn gone(&self) -> watch::Receiver<BTreeSet<NodeId>> {
+        self.gone.clone()
+    }
+
+    fn links(&self) -> BTreeMap<NodeId, LinkState> {
+        BTreeMap::new()
     }
 }

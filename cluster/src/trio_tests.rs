@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use openraft::AsyncRuntime;
 use openraft::type_config::TypeConfigExt;
 use openraft_rt_sim::SimRuntime;
+use tokio::sync::watch;
 
 use crate::cluster::{Cluster, Role};
 use crate::codec::{self, Kind};
@@ -23,7 +24,7 @@ use crate::peer::{PeerAnswerV1, PeerRequestV1};
 use crate::raft::{Member, NodeId, TypeConfig};
 use crate::snapshot::MemorySnapshots;
 use crate::start::Parts;
-use crate::transport::{Peer, SnapshotOffer, Transport, TransportError};
+use crate::transport::{LinkState, Peer, SnapshotOffer, Transport, TransportError};
 
 type Rt = SimRuntime;
 type C = TypeConfig<Rt>;
@@ -87,6 +88,16 @@ impl Transport for Router {
             Ok(node.receive_snapshot(offer).await)
         })
     }
+
+    fn know(&self, _peers: Vec<Peer>) {}
+
+    fn gone(&self) -> watch::Receiver<BTreeSet<NodeId>> {
+        watch::channel(BTreeSet::new()).1
+    }
+
+    fn links(&self) -> BTreeMap<NodeId, LinkState> {
+        BTreeMap::new()
+    }
 }
 
 fn config() -> Config {
@@ -115,7 +126,7 @@ async fn trio() -> Trio {
         let node = Cluster::start(&config(), parts, Arc::new(|_, _| {})).await.unwrap();
         net.lock().unwrap().nodes.insert(id, node);
     }
-    let voters = IDS.map(|id| (id, Member { client: String::new(), peer: format!("peer-{id}") })).into();
+    let voters = IDS.map(|id| (id, Member { peer: format!("peer-{id}"), ..Member::default() })).into();
     let first = net.lock().unwrap().nodes[&1].clone();
     first.found(voters).await.unwrap();
     net

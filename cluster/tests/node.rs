@@ -104,7 +104,7 @@ async fn a_changed_address_is_taken_into_the_membership() {
     let dir = tempfile::tempdir().unwrap();
     for client in ["first:13378", "second:13378"] {
         let mut config = Config::single(dir.path());
-        config.member = Member { client: client.to_owned(), peer: String::new() };
+        config.member = Member { client: client.to_owned(), ..Member::default() };
         let cluster = Cluster::<Counter>::open(config, Arc::new(|_, _| {})).await.unwrap();
         let members = cluster.status().members;
         assert_eq!(members.iter().map(|(_, member)| member.client.as_str()).collect::<Vec<_>>(), [client]);

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const FOUNDED: u64 = 1_700_000_000_123;
+const FOUNDED_MS: u64 = 1_700_000_000_123;
 
 /// Opens with "random" bytes that are all `seed`.
 fn open_with(path: &Path, node_id: Option<NodeId>, seed: u8) -> Result<DataDir, OpenError> {
@@ -16,7 +16,7 @@ fn open_with(path: &Path, node_id: Option<NodeId>, seed: u8) -> Result<DataDir, 
         bytes.fill(seed);
         Ok(())
     };
-    DataDir::open(path, node_id, Founding { wall_ms: FOUNDED, random: &mut random })
+    DataDir::open(path, node_id, Founding { wall_ms: FOUNDED_MS, several: false, random: &mut random })
 }
 
 fn open(path: &Path, node_id: Option<NodeId>) -> Result<DataDir, OpenError> {
@@ -54,15 +54,15 @@ fn a_new_directory_is_founded_once() {
     let path = dir.path().join("not/yet/there");
     let data = open(&path, None).unwrap();
     assert!(data.is_new());
-    let identity = *data.identity();
+    let identity = data.identity();
     assert_eq!(identity.cluster_id_hex(), "ab".repeat(16));
-    assert_eq!((identity.node_id, identity.founded_wall_ms), (1, FOUNDED));
+    assert_eq!((identity.node_id, identity.belonging.unwrap().founded_wall_ms), (1, FOUNDED_MS));
     assert!(data.log_dir().is_dir() && data.snapshot_dir().is_dir());
     drop(data);
     for node_id in [None, Some(1)] {
         let again = open_with(&path, node_id, 0xCD).unwrap();
         assert!(!again.is_new());
-        assert_eq!(*again.identity(), identity, "kept, not drawn again");
+        assert_eq!(again.identity(), identity, "kept, not drawn again");
     }
 }
 
@@ -162,7 +162,7 @@ fn a_newer_identity_asks_for_the_newer_build() {
     let dir = TempDir::new().unwrap();
     drop(open(dir.path(), None).unwrap());
     let mut envelope = sealed::read(&dir.path().join(IDENTITY)).unwrap();
-    envelope[1] = 2;
+    envelope[1] = 3;
     sealed::write(&dir.path().join(IDENTITY), &envelope).unwrap();
     let (error, line) = refusal(dir.path(), None);
     assert!(matches!(error, OpenError::Foreign { .. }) && line.contains("newer build"), "{line}");
@@ -172,13 +172,13 @@ fn a_newer_identity_asks_for_the_newer_build() {
 fn no_random_numbers_no_identity() {
     let dir = TempDir::new().unwrap();
     let mut random = |_: &mut [u8]| Err(io::Error::other("no entropy"));
-    let opened = DataDir::open(dir.path(), None, Founding { wall_ms: FOUNDED, random: &mut random });
+    let opened = DataDir::open(dir.path(), None, Founding { wall_ms: FOUNDED_MS, several: false, random: &mut random });
     assert!(matches!(opened, Err(OpenError::Io { .. })));
     assert!(!dir.path().join(IDENTITY).exists());
 }
 
 /// Version 1 as it is on disks: must be read for ever.
-const GOLDEN: &str = concat!(
+const GOLDEN_V1: &str = concat!(
     "090100",                           // kind, version
     "abababababababababababababababab", // cluster id
     "fb2c01",                           // node id 300
@@ -187,11 +187,76 @@ const GOLDEN: &str = concat!(
     "5fe20e21",                         // CRC32C
 );
 
+/// Version 2 of the same.
+const GOLDEN_V2: &str = concat!(
+    "090200",                           // kind, version
+    "fb2c01",                           // node id 300
+    "fdabababababababab",               // incarnation
+    "00",                               // not of several
+    "01",                               // belongs to
+    "abababababababababababababababab", // cluster id
+    "fd7b68e5cf8b010000",               // founded
+    "0100",                             // founder, admitted at
+);
+
 #[test]
-fn version_1_keeps_its_bytes() {
+fn version_2_keeps_its_bytes_and_version_1_says_the_same() {
     let dir = TempDir::new().unwrap();
-    drop(open(dir.path(), Some(300)).unwrap());
-    let bytes = fs::read(dir.path().join(IDENTITY)).unwrap();
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, GOLDEN);
+    let identity = open(dir.path(), Some(300)).unwrap().identity();
+    let file = dir.path().join(IDENTITY);
+    let hex: String = sealed::read(&file).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, GOLDEN_V2);
+    let old = (0..GOLDEN_V1.len()).step_by(2).map(|at| u8::from_str_radix(&GOLDEN_V1[at..at + 2], 16).unwrap());
+    fs::write(&file, old.collect::<Vec<_>>()).unwrap();
+    assert_eq!(open(dir.path(), None).unwrap().identity(), identity);
+}
+
+/// Opens as a node of several.
+fn open_among(path: &Path, node_id: Option<NodeId>) -> Result<DataDir, OpenError> {
+    let mut random = |bytes: &mut [u8]| {
+        bytes.fill(0xEF);
+        Ok(())
+    };
+    DataDir::open(path, node_id, Founding { wall_ms: FOUNDED_MS, several: true, random: &mut random })
+}
+
+fn belonging(seed: u8, founder: bool) -> Belonging {
+    Belonging { cluster: [seed; 16], founded_wall_ms: 5, founder, admitted_at: 9 }
+}
+
+#[test]
+fn a_node_of_several_belongs_to_a_cluster_once_and_remembers_it() {
+    let dir = TempDir::new().unwrap();
+    let error = open_among(dir.path(), None).unwrap_err();
+    assert!(matches!(&error, OpenError::Config(line) if line.contains("--node-id")), "{error}");
+    let data = open_among(dir.path(), Some(2)).unwrap();
+    assert_eq!((data.identity().belonging, data.identity().several), (None, true));
+    drop(data);
+    let (_, line) = refusal(dir.path(), Some(3));
+    assert!(line.contains("node 2 of a cluster that is not founded yet, not to node 3"), "{line}");
+
+    let data = open_among(dir.path(), Some(2)).unwrap();
+    data.belongs_to(belonging(1, false)).unwrap();
+    drop(data);
+    let data = open_among(dir.path(), Some(2)).unwrap();
+    assert_eq!(data.identity().belonging, Some(belonging(1, false)));
+    let line = data.belongs_to(belonging(2, false)).unwrap_err().to_string();
+    assert!(line.contains(&"01".repeat(16)) && line.contains(&"02".repeat(16)), "{line}");
+    assert_eq!(data.identity().belonging, Some(belonging(1, false)));
+}
+
+#[test]
+fn a_founder_may_join_another_cluster_only_before_it_has_a_log() {
+    let dir = TempDir::new().unwrap();
+    let data = open_among(dir.path(), Some(2)).unwrap();
+    data.belongs_to(belonging(1, true)).unwrap();
+    data.belongs_to(belonging(2, true)).unwrap();
+    assert!(!data.has_log());
+    data.note_log().unwrap();
+    data.note_log().unwrap();
+    data.belongs_to(belonging(3, false)).unwrap_err();
+    drop(data);
+    let data = open_among(dir.path(), Some(2)).unwrap();
+    assert!(data.has_log());
+    assert_eq!(data.identity().belonging, Some(belonging(2, true)));
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::record::{self, Change, Place};
 use super::segment::Segment;
 use super::state::{Hole, State};
-use crate::persisted::EntryV1;
+use crate::persisted::EntryV2;
 
 /// Where an entry's record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Slot {
 
 /// An entry in memory.
 struct Recent {
-    entry: EntryV1,
+    entry: EntryV2,
     /// Number of the request that submitted it.
     number: u64,
     bytes: u64,
@@ -39,7 +39,7 @@ struct Recent {
 /// Where to read an entry from.
 pub enum Source {
     /// It is in memory.
-    Memory(EntryV1),
+    Memory(EntryV2),
     /// It is on disk.
     Disk {
         /// Its segment, kept open even if it is removed meanwhile.
@@ -254,7 +254,7 @@ impl Source {
     ///
     /// # Errors
     /// As of the disk; `InvalidData` when the record does not check out any more.
-    pub fn load(self) -> io::Result<EntryV1> {
+    pub fn load(self) -> io::Result<EntryV2> {
         let (segment, offset, length, index) = match self {
             Self::Memory(entry) => return Ok(entry),
             Self::Disk { segment, offset, length, index } => (segment, offset, length, index),

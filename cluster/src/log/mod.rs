@@ -11,9 +11,9 @@
 
 mod index;
 mod queue;
-mod record;
+pub(crate) mod record;
 mod recovery;
-mod segment;
+pub(crate) mod segment;
 mod spare;
 mod state;
 mod store;

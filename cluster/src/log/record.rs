@@ -7,15 +7,18 @@
 //! record checks out only where it was written, so neither stale bytes nor a payload that looks like a record can be
 //! taken for one. Each record belongs to a write group, synced as one; the group's last record says so.
 
-use crate::persisted::{EntryV1, LogIdV1, VoteV1};
+use crate::persisted::old::EntryV1;
+use crate::persisted::{EntryV2, LogIdV1, VoteV1};
 use crate::{codec, codec::Kind};
 
 /// Bytes before the payload.
 pub const HEAD: usize = 28;
 /// The longest payload: what the decoder would take.
 pub const PAYLOAD_MAX: usize = 8 * 1024 * 1024;
-/// The version of every payload written here.
+/// The version of every payload written here, but for entries.
 const VERSION: u16 = 1;
+/// The version of an entry.
+const ENTRY_VERSION: u16 = 2;
 const LAST: u8 = 1;
 
 /// What a record says. Numbers are persisted.
@@ -58,7 +61,7 @@ pub enum Change {
     /// See [`RecordKind::Committed`].
     Committed(Option<LogIdV1>),
     /// See [`RecordKind::Append`].
-    Append(EntryV1),
+    Append(EntryV2),
     /// See [`RecordKind::Truncate`].
     Truncate(Option<LogIdV1>),
     /// See [`RecordKind::Purge`].
@@ -77,7 +80,9 @@ impl Change {
         Ok(match self {
             Self::Vote(vote) => (RecordKind::Vote, 0, codec::encode(Kind::Vote, VERSION, vote)?),
             Self::Committed(id) => (RecordKind::Committed, index_of(id), codec::encode(Kind::LogId, VERSION, id)?),
-            Self::Append(entry) => (RecordKind::Append, entry.id.index, codec::encode(Kind::Entry, VERSION, entry)?),
+            Self::Append(entry) => {
+                (RecordKind::Append, entry.id.index, codec::encode(Kind::Entry, ENTRY_VERSION, entry)?)
+            }
             Self::Truncate(id) => (RecordKind::Truncate, index_of(id), codec::encode(Kind::LogId, VERSION, id)?),
             Self::Purge(id) => (RecordKind::Purge, id.index, codec::encode(Kind::LogId, VERSION, &Some(*id))?),
             Self::Roll(sequence) => (RecordKind::Roll, *sequence, Vec::new()),
@@ -92,7 +97,7 @@ impl Change {
         Ok(match kind {
             RecordKind::Vote => Self::Vote(codec::decode(Kind::Vote, VERSION, payload)?),
             RecordKind::Committed => Self::Committed(codec::decode(Kind::LogId, VERSION, payload)?),
-            RecordKind::Append => Self::Append(codec::decode(Kind::Entry, VERSION, payload)?),
+            RecordKind::Append => Self::Append(entry(payload)?),
             RecordKind::Truncate => Self::Truncate(codec::decode(Kind::LogId, VERSION, payload)?),
             RecordKind::Purge => match codec::decode(Kind::LogId, VERSION, payload)? {
                 Some(id) => Self::Purge(id),
@@ -100,6 +105,15 @@ impl Change {
             },
             RecordKind::Roll => Self::Roll(index),
         })
+    }
+}
+
+/// An entry of any version.
+fn entry(payload: &[u8]) -> Result<EntryV2, codec::DecodeError> {
+    let (version, body) = codec::open(Kind::Entry, ENTRY_VERSION, payload)?;
+    match version {
+        1 => codec::decode_body::<EntryV1>(Kind::Entry, body).map(Into::into),
+        _ => codec::decode_body(Kind::Entry, body),
     }
 }
 
@@ -182,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::log::segment;
-    use crate::persisted::{LogStateV1, MembershipV1, PayloadV1, SegmentHeaderV1};
+    use crate::persisted::{LogStateV1, MemberV2, MembershipV2, PayloadV2, SegmentHeaderV1};
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -192,25 +206,29 @@ mod tests {
         LogIdV1 { term: 3, node: 2, index }
     }
 
-    fn entry(payload: PayloadV1) -> Change {
-        Change::Append(EntryV1 { id: id(300), payload })
+    fn entry(payload: PayloadV2) -> Change {
+        Change::Append(EntryV2 { id: id(300), payload })
+    }
+
+    fn member(client: &str, peer: &str, incarnation: u64) -> MemberV2 {
+        MemberV2 { client: client.to_owned(), peer: peer.to_owned(), incarnation }
     }
 
     /// Each kind of record: what it says, and its payload's bytes for ever.
     fn golden() -> Vec<(Change, &'static str)> {
-        let membership = MembershipV1 {
+        let membership = MembershipV2 {
             configs: vec![vec![1, 2], vec![1]],
-            nodes: vec![(1, "a:1".to_owned(), "a:2".to_owned()), (2, "b:1".to_owned(), String::new())],
+            nodes: vec![(1, member("a:1", "a:2", 77)), (2, member("b:1", "", 0))],
         };
         vec![
             (Change::Vote(VoteV1 { term: 7, node: Some(2), committed: true }), "05010007010201"),
             (Change::Committed(Some(id(5))), "06010001030205"),
             (Change::Committed(None), "06010000"),
-            (entry(PayloadV1::Blank), "0101000302fb2c0100"),
-            (entry(PayloadV1::Batch(Bytes::from_static(b"abc"))), "0101000302fb2c010103616263"),
+            (entry(PayloadV2::Blank), "0102000302fb2c0100"),
+            (entry(PayloadV2::Batch(Bytes::from_static(b"abc"))), "0102000302fb2c010103616263"),
             (
-                entry(PayloadV1::Membership(membership)),
-                "0101000302fb2c0102020201020101020103613a3103613a320203623a3100",
+                entry(PayloadV2::Membership(membership)),
+                "0102000302fb2c0102020201020101020103613a3103613a324d0203623a310000",
             ),
             (Change::Truncate(Some(id(4))), "06010001030204"),
             (Change::Truncate(None), "06010000"),
@@ -229,12 +247,30 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_version_1_are_read_for_ever() {
+        let membership = MembershipV2 {
+            configs: vec![vec![1, 2], vec![1]],
+            nodes: vec![(1, member("a:1", "a:2", 0)), (2, member("b:1", "", 0))],
+        };
+        let old = [
+            (PayloadV2::Blank, "0101000302fb2c0100"),
+            (PayloadV2::Batch(Bytes::from_static(b"abc")), "0101000302fb2c010103616263"),
+            (PayloadV2::Membership(membership), "0101000302fb2c0102020201020101020103613a3103613a320203623a3100"),
+        ];
+        for (payload, golden) in old {
+            let bytes: Vec<u8> =
+                (0..golden.len()).step_by(2).map(|at| u8::from_str_radix(&golden[at..at + 2], 16).unwrap()).collect();
+            assert_eq!(Change::decode(RecordKind::Append, 300, &bytes).unwrap(), entry(payload), "{golden}");
+        }
+    }
+
+    #[test]
     fn a_record_has_these_bytes_for_ever_and_counts_only_where_it_was_written() {
         let place = Place { sequence: 2, offset: 512 };
         let mut bytes = Vec::new();
-        let (kind, index, payload) = entry(PayloadV1::Blank).encode().unwrap();
+        let (kind, index, payload) = entry(PayloadV2::Blank).encode().unwrap();
         put(&mut bytes, place, kind, 11, true, index, &payload);
-        assert_eq!(hex(&bytes), "6f5440ca09000000030100000b000000000000002c010000000000000101000302fb2c0100");
+        assert_eq!(hex(&bytes), "06d3041109000000030100000b000000000000002c010000000000000102000302fb2c0100");
         let found = parse(&bytes, place).unwrap();
         assert_eq!(
             found,

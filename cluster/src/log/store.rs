@@ -21,7 +21,7 @@ use super::{LogOptions, Open, Writer};
 use crate::config::Observer;
 use crate::error::OpenError;
 use crate::files::Disk;
-use crate::persisted::{EntryV1, LogIdV1, VoteV1};
+use crate::persisted::{EntryV2, LogIdV1, VoteV1};
 use crate::raft::{AsyncRuntime, Entry, LogId, TypeConfig, Vote};
 
 /// Bytes of entries read at once for a peer.
@@ -220,7 +220,7 @@ impl<RT: AsyncRuntime> RaftLogStorage<TypeConfig<RT>> for LogStore<RT> {
         I: IntoIterator<Item = Entry<RT>> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let requests = super::queue::prepare(entries.into_iter().map(|entry| Change::Append(EntryV1::from(&entry))))?;
+        let requests = super::queue::prepare(entries.into_iter().map(|entry| Change::Append(EntryV2::from(&entry))))?;
         self.wait_for_room(requests.iter().map(super::queue::Request::len).sum()).await;
         self.open.queue.submit_prepared(requests, Some(Box::new(move |synced| callback.io_completed(synced))))
     }

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Head;
 use crate::codec::{self, DecodeError, EncodeError, Kind};
-use crate::persisted::{LogIdV1, MembershipV1};
+use crate::persisted::old::MembershipV1;
+use crate::persisted::{LogIdV1, MembershipV2};
 
-/// The version this build writes.
-const VERSION: u16 = 1;
+/// The version this build writes. It reads all before.
+const VERSION: u16 = 2;
 
 /// A file as it must be. Frozen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,13 +26,13 @@ pub(super) struct FileSumV1 {
 
 /// A manifest. Frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ManifestV1 {
+pub(super) struct ManifestV2 {
     /// The last entry that the state contains.
     pub last: LogIdV1,
     /// The entry that set the membership.
     pub membership_at: Option<LogIdV1>,
     /// The membership as of `last`.
-    pub membership: MembershipV1,
+    pub membership: MembershipV2,
     /// The last applied stamp, cluster milliseconds.
     pub stamp_ms: u64,
     /// The cluster's feature level.
@@ -48,13 +49,49 @@ pub(super) struct ManifestV1 {
     pub files: Vec<FileSumV1>,
 }
 
-impl ManifestV1 {
+/// A manifest before members had an incarnation. Frozen; no longer written.
+#[derive(Deserialize)]
+struct ManifestV1 {
+    last: LogIdV1,
+    membership_at: Option<LogIdV1>,
+    membership: MembershipV1,
+    stamp_ms: u64,
+    feature_level: u16,
+    format_version: u16,
+    chunks: u64,
+    bytes: u64,
+    crc32c: u32,
+    files: Vec<FileSumV1>,
+}
+
+impl From<ManifestV1> for ManifestV2 {
+    fn from(old: ManifestV1) -> Self {
+        Self {
+            last: old.last,
+            membership_at: old.membership_at,
+            membership: old.membership.into(),
+            stamp_ms: old.stamp_ms,
+            feature_level: old.feature_level,
+            format_version: old.format_version,
+            chunks: old.chunks,
+            bytes: old.bytes,
+            crc32c: old.crc32c,
+            files: old.files,
+        }
+    }
+}
+
+impl ManifestV2 {
     pub(super) fn encode(&self) -> Result<Vec<u8>, EncodeError> {
         codec::encode(Kind::Manifest, VERSION, self)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        codec::decode(Kind::Manifest, VERSION, bytes)
+        let (version, body) = codec::open(Kind::Manifest, VERSION, bytes)?;
+        match version {
+            1 => codec::decode_body::<ManifestV1>(Kind::Manifest, body).map(Into::into),
+            _ => codec::decode_body(Kind::Manifest, body),
+        }
     }
 
     pub(super) fn head(&self) -> Head {
@@ -73,15 +110,21 @@ impl ManifestV1 {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
+    use crate::persisted::MemberV2;
 
-    fn sample() -> ManifestV1 {
+    fn sample(incarnation: u64) -> ManifestV2 {
+        let member = |client: &str, peer: &str, incarnation| MemberV2 {
+            client: client.to_owned(),
+            peer: peer.to_owned(),
+            incarnation,
+        };
         let id = |term, node, index| LogIdV1 { term, node, index };
-        ManifestV1 {
+        ManifestV2 {
             last: id(3, 1, 70_000),
             membership_at: Some(id(1, 1, 2)),
-            membership: MembershipV1 {
+            membership: MembershipV2 {
                 configs: vec![vec![1, 2], vec![1]],
-                nodes: vec![(1, "a:1".into(), "a:2".into()), (2, "b:1".into(), String::new())],
+                nodes: vec![(1, member("a:1", "a:2", incarnation)), (2, member("b:1", "", 0))],
             },
             stamp_ms: 1_700_000_000_123,
             feature_level: 1,
@@ -93,27 +136,35 @@ mod tests {
         }
     }
 
-    /// Version 1 as it is on disks: must decode for ever.
-    const GOLDEN: &str = concat!(
-        "070100",                           // kind, version
-        "0301fc70110100",                   // log id
-        "01010102",                         // the membership's log id
-        "020201020101",                     // voters
-        "020103613a3103613a320203623a3100", // nodes
-        "fd7b68e5cf8b010000",               // stamp
-        "01fb2c01",                         // feature level, format version
-        "02fb8813fcefbeadde",               // chunks, bytes, checksum
-        "01026462fc00000800fc04030201",     // files
+    /// What stands between the kind's two versions and the end, but for the nodes.
+    const HEAD: &str = concat!(
+        "0301fc70110100", // log id
+        "01010102",       // the membership's log id
+        "020201020101",   // voters
+    );
+    const TAIL: &str = concat!(
+        "fd7b68e5cf8b010000",           // stamp
+        "01fb2c01",                     // feature level, format version
+        "02fb8813fcefbeadde",           // chunks, bytes, checksum
+        "01026462fc00000800fc04030201", // files
     );
 
     #[test]
-    fn version_1_keeps_its_bytes() {
-        let bytes = sample().encode().unwrap();
+    fn version_2_keeps_its_bytes() {
+        let bytes = sample(77).encode().unwrap();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, GOLDEN);
-        assert_eq!(ManifestV1::decode(&bytes).unwrap(), sample());
+        assert_eq!(hex, format!("070200{HEAD}020103613a3103613a324d0203623a310000{TAIL}"));
+        assert_eq!(ManifestV2::decode(&bytes).unwrap(), sample(77));
         for length in 0..bytes.len() {
-            ManifestV1::decode(&bytes[..length]).unwrap_err();
+            ManifestV2::decode(&bytes[..length]).unwrap_err();
         }
+    }
+
+    #[test]
+    fn version_1_is_read_for_ever() {
+        let golden = format!("070100{HEAD}020103613a3103613a320203623a3100{TAIL}");
+        let bytes: Vec<u8> =
+            (0..golden.len()).step_by(2).map(|at| u8::from_str_radix(&golden[at..at + 2], 16).unwrap()).collect();
+        assert_eq!(ManifestV2::decode(&bytes).unwrap(), sample(0));
     }
 }

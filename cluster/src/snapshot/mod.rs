@@ -22,7 +22,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use crate::error::OpenError;
-use crate::persisted::{LogIdV1, MembershipV1};
+use crate::persisted::{LogIdV1, MembershipV2};
 
 pub use memory::MemorySnapshots;
 pub use sled_store::{SledSnapshots, Step, StepHook};
@@ -35,7 +35,7 @@ pub struct Head {
     /// The entry that set the membership; `None` before the first.
     pub membership_at: Option<LogIdV1>,
     /// The membership as of `last`.
-    pub membership: MembershipV1,
+    pub membership: MembershipV2,
     /// The last applied stamp, cluster milliseconds.
     pub stamp_ms: u64,
     /// The cluster's feature level as of `last`.

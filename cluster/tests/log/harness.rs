@@ -19,7 +19,7 @@ use tenure_cluster::codec::{self, Kind};
 use tenure_cluster::config::Unobserved;
 use tenure_cluster::error::OpenError;
 use tenure_cluster::log::{LogOptions, LogStore, Step, Writer};
-use tenure_cluster::persisted::{EntryV1, LogIdV1, PayloadV1};
+use tenure_cluster::persisted::{EntryV2, LogIdV1, PayloadV2};
 use tenure_cluster::raft::{Batch, Entry, LeaderId, LogId, TokioRuntime, TypeConfig, Vote};
 use tenure_cluster::simdisk::SimDisk;
 
@@ -131,8 +131,8 @@ fn assert_sizes(log: &LogStore<TokioRuntime>, content: &Content) {
     let mut after = 0;
     for (index, (id, bytes)) in content.entries.iter().rev() {
         assert_eq!(log.bytes_after(*index), after, "after {index}");
-        let entry = EntryV1 { id: LogIdV1::from(id), payload: PayloadV1::Batch(bytes.clone()) };
-        after += 28 + codec::encode(Kind::Entry, 1, &entry).unwrap().len() as u64;
+        let entry = EntryV2 { id: LogIdV1::from(id), payload: PayloadV2::Batch(bytes.clone()) };
+        after += 28 + codec::encode(Kind::Entry, 2, &entry).unwrap().len() as u64;
         assert!(log.index_with_tail_of(after).is_none_or(|at| at < *index && log.bytes_after(at) == after));
     }
     assert_eq!(log.bytes_after(0).max(after), after);
