@@ -64,9 +64,9 @@ impl<M: StateMachine, RT: AsyncRuntime> Clone for Cluster<M, RT> {
 }
 
 impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
-    pub(crate) fn of(node: Node<RT>, replica: Arc<Replica<M>>) -> Self {
+    pub(crate) fn of(node: Arc<Node<RT>>, replica: Arc<Replica<M>>) -> Self {
         let reads = Arc::new(Reads::new(&node, Arc::clone(&replica)));
-        Self { node: Arc::new(node), replica, reads }
+        Self { node, replica, reads }
     }
 
     pub(crate) fn node(&self) -> &Node<RT> {

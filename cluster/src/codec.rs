@@ -42,6 +42,10 @@ pub enum Kind {
     PeerAnswer = 12,
     /// The first words on a connection between nodes (`hello::HelloV1`).
     Hello = 13,
+    /// The head of a snapshot on its way (`tcp::snapshot_wire::OfferV1`).
+    SnapshotOffer = 14,
+    /// An order of the cluster's own inside an entry (`entry::ControlV1`).
+    Control = 15,
 }
 
 /// Bytes that are not what they should be.

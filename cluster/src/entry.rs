@@ -1,7 +1,8 @@
 //! What one log entry carries: a batch of encoded commands under one stamp.
 //!
 //! Model: the task that submits a command encodes it ([`encode_command`]), many at a time on many threads; the proposer
-//! only puts the bytes one after another behind the stamp ([`encode`]). A batch without commands is a tick.
+//! only puts the bytes one after another behind the stamp ([`encode`]). A batch without commands is a tick. Beside the
+//! batches, the cluster has orders of its own ([`ControlV1`]), which no machine sees and which carry no time.
 //!
 //! Invariants: a batch holds at most [`COMMANDS_MAX`] commands and [`BATCH_BYTES_MAX`] bytes; the bytes of a version
 //! never change (golden test below).
@@ -45,6 +46,44 @@ pub struct BatchV1<'a> {
     /// Encoded commands, in order.
     #[serde(borrow)]
     pub commands: Vec<&'a [u8]>,
+}
+
+/// The version of control entries this build writes, and the highest it reads.
+const CONTROL_VERSION: u16 = 1;
+
+/// What the cluster orders about itself. Frozen: variants are only ever appended, each under a feature level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ControlV1 {
+    /// From here on entries may need this feature level. A lower one than before changes nothing.
+    RaiseFeatureLevel(u16),
+}
+
+/// What an entry is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// Commands under a stamp.
+    Batch(BatchV1<'a>),
+    /// An order of the cluster's own.
+    Control(ControlV1),
+}
+
+/// Encodes a control entry.
+///
+/// # Errors
+/// [`EncodeError`], never in practice.
+pub fn encode_control(control: &ControlV1) -> Result<Bytes, EncodeError> {
+    codec::encode(Kind::Control, CONTROL_VERSION, control).map(Bytes::from)
+}
+
+/// Decodes what an entry carries.
+///
+/// # Errors
+/// [`DecodeError`] when it is of no kind and version that this build knows.
+pub fn content(bytes: &[u8]) -> Result<Content<'_>, DecodeError> {
+    if bytes.first() == Some(&(Kind::Control as u8)) {
+        return codec::decode(Kind::Control, CONTROL_VERSION, bytes).map(Content::Control);
+    }
+    decode(bytes).map(Content::Batch)
 }
 
 /// Encodes a batch.
@@ -130,6 +169,18 @@ mod tests {
         assert_eq!(bytes.as_ref(), golden);
         let batch = decode(&bytes).unwrap();
         assert_eq!(batch, BatchV1 { stamp: Stamp(1_700_000_000_000), wall_ms: 7, commands: vec![add.as_ref(), &[]] });
+    }
+
+    #[test]
+    fn the_bytes_of_a_control_entry_never_change() {
+        let bytes = encode_control(&ControlV1::RaiseFeatureLevel(300)).unwrap();
+        assert_eq!(bytes.as_ref(), [15, 1, 0, 0, 251, 44, 1], "kind, version, variant, 300");
+        assert_eq!(content(&bytes).unwrap(), Content::Control(ControlV1::RaiseFeatureLevel(300)));
+        let batch = encode(Stamp(5), 7, &[]).unwrap();
+        assert!(matches!(content(&batch).unwrap(), Content::Batch(_)));
+        for length in 0..bytes.len() {
+            assert!(content(&bytes[..length]).is_err(), "cut at {length}");
+        }
     }
 
     #[test]

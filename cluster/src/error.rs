@@ -70,6 +70,9 @@ pub enum OpenError {
     /// The configuration contradicts itself.
     #[error("{0}")]
     Config(String),
+    /// The cluster, or a peer, does not let this node take part.
+    #[error("{0}")]
+    Refused(String),
     /// openraft refused to start.
     #[error("replication did not start: {0}")]
     Raft(String),
@@ -84,6 +87,9 @@ pub enum StopReason {
     /// A write or sync of the log failed: nothing that follows could be trusted.
     #[error("storage fault: {0}")]
     Storage(String),
+    /// The cluster does not let this node take part any more. The line says what to do.
+    #[error("{0}")]
+    Refused(String),
     /// An entry or snapshot does not decode, or replication itself failed.
     #[error("replication stopped: {0}")]
     Replication(String),

@@ -31,8 +31,11 @@ pub struct HelloV1 {
     pub node: NodeId,
     /// Its data directory's incarnation: a wiped node has another.
     pub incarnation: u64,
-    /// It has no data of a cluster: it may be founded, or admitted.
+    /// It has no data of a cluster: it may be founded, or admitted. With a cluster: it founds that one just now.
     pub empty: bool,
+    /// Index of the entry by which its incarnation was taken into the membership, 0 for a founding member: a listener
+    /// whose membership is older than that may not judge it.
+    pub admitted_at: u64,
     /// `host:port` for clients.
     pub client: String,
     /// `host:port` for peers.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cluster::{EventAt, EventSink};
 use crate::codec::{DecodeError, EncodeError};
-use crate::entry;
+use crate::entry::{self, BatchV1, Content, ControlV1};
 use crate::machine::{LoadError, Moment, Position, Stamp, StateMachine};
 use crate::persisted::LogIdV1;
 use crate::raft::{Batch, PlainMembership, Replies};
@@ -36,6 +36,16 @@ pub enum HostError {
     /// A reply does not encode.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// The cluster has gone beyond this build.
+    #[error(
+        "it raises the cluster's feature level to {level}, and this build supports up to {known}: start a newer build"
+    )]
+    Level {
+        /// The level.
+        level: u16,
+        /// The highest this build supports.
+        known: u16,
+    },
 }
 
 /// See the module's head.
@@ -49,7 +59,7 @@ pub trait Host: Send + Sync {
     /// [`HostError`]; what does not decode has changed nothing.
     fn apply(&self, id: LogIdV1, batch: &Batch, is_awaited: bool) -> Result<Replies, HostError>;
 
-    /// Takes in an entry that holds no commands.
+    /// Takes in an entry of replication's own.
     fn pass(&self, id: LogIdV1, membership: Option<PlainMembership>) -> Replies;
 
     /// The last applied entry and the membership.
@@ -78,12 +88,33 @@ pub struct Hosted<M: StateMachine> {
     replica: Arc<Replica<M>>,
     events: EventSink<M::Event>,
     replay_to: AtomicU64,
+    feature_level: u16,
 }
 
 impl<M: StateMachine> Hosted<M> {
     /// The machine of `replica`, heard by `events`.
     pub fn new(replica: Arc<Replica<M>>, events: EventSink<M::Event>) -> Self {
-        Self { replica, events, replay_to: AtomicU64::new(0) }
+        Self { replica, events, replay_to: AtomicU64::new(0), feature_level: FEATURE_LEVEL }
+    }
+
+    /// As a build does that supports feature levels up to this one.
+    #[must_use]
+    pub fn supporting(self, feature_level: u16) -> Self {
+        Self { feature_level, ..self }
+    }
+
+    fn control(&self, id: LogIdV1, control: ControlV1) -> Result<Replies, HostError> {
+        let ControlV1::RaiseFeatureLevel(level) = control;
+        if level > self.feature_level {
+            return Err(HostError::Level { level, known: self.feature_level });
+        }
+        let clock = self.replica.change(|state| {
+            state.last = Some(id);
+            state.ordinal = 0;
+            state.feature_level = state.feature_level.max(level);
+            state.stamp
+        });
+        Ok(Replies { index: id.index, clock: clock.0, replies: Vec::new() })
     }
 }
 
@@ -93,7 +124,10 @@ impl<M: StateMachine> Host for Hosted<M> {
     }
 
     fn apply(&self, id: LogIdV1, batch: &Batch, is_awaited: bool) -> Result<Replies, HostError> {
-        let batch = Decoded::<M>::of(batch)?;
+        let batch = match entry::content(&batch.0)? {
+            Content::Batch(batch) => Decoded::<M>::of(batch)?,
+            Content::Control(control) => return self.control(id, control),
+        };
         let mut heard = Vec::new();
         let (clock, replies) = self.replica.change(|state| batch.run(state, id, &mut heard));
         let replay = id.index <= self.replay_to.load(Ordering::Relaxed);
@@ -131,7 +165,7 @@ impl<M: StateMachine> Host for Hosted<M> {
                 membership_at: state.membership.log_id().as_ref().map(LogIdV1::from),
                 membership: state.membership.membership().into(),
                 stamp_ms: state.stamp.0,
-                feature_level: FEATURE_LEVEL,
+                feature_level: state.feature_level,
                 format_version: M::FORMAT_VERSION,
             };
             let machine = state.machine.clone();
@@ -146,12 +180,13 @@ impl<M: StateMachine> Host for Hosted<M> {
         stored: &Stored,
         membership: PlainMembership,
     ) -> Result<Replaced, LoadError> {
-        let machine = load::<M>(snapshots, stored)?;
+        let machine = load::<M>(snapshots, stored, self.feature_level)?;
         Ok(Box::new(self.replica.change(|state| {
             state.stamp = state.stamp.max(Stamp(stored.head.stamp_ms));
             state.last = Some(stored.head.last);
             state.ordinal = 0;
             state.membership = membership;
+            state.feature_level = state.feature_level.max(stored.head.feature_level);
             std::mem::replace(&mut state.machine, machine)
         })))
     }
@@ -165,8 +200,7 @@ struct Decoded<M: StateMachine> {
 }
 
 impl<M: StateMachine> Decoded<M> {
-    fn of(batch: &Batch) -> Result<Self, DecodeError> {
-        let batch = entry::decode(&batch.0)?;
+    fn of(batch: BatchV1<'_>) -> Result<Self, DecodeError> {
         let commands = batch.commands.into_iter().map(entry::decode_command::<M>).collect::<Result<_, _>>()?;
         Ok(Self { stamp: batch.stamp, wall_ms: batch.wall_ms, commands })
     }
@@ -194,11 +228,11 @@ impl<M: StateMachine> Decoded<M> {
 }
 
 /// Reads a machine from a snapshot, to its last byte.
-fn load<M: StateMachine>(snapshots: &dyn SnapshotStore, stored: &Stored) -> Result<M, LoadError> {
+fn load<M: StateMachine>(snapshots: &dyn SnapshotStore, stored: &Stored, feature_level: u16) -> Result<M, LoadError> {
     let head = &stored.head;
-    if head.feature_level > FEATURE_LEVEL || head.format_version > M::FORMAT_VERSION {
+    if head.feature_level > feature_level || head.format_version > M::FORMAT_VERSION {
         return Err(LoadError::Form(format!(
-            "it was written at feature level {} in format {}; this build reads up to {FEATURE_LEVEL} and {}: start a newer build",
+            "it was written at feature level {} in format {}; this build reads up to {feature_level} and {}: start a newer build",
             head.feature_level,
             head.format_version,
             M::FORMAT_VERSION

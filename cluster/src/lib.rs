@@ -4,6 +4,7 @@
 
 mod answer;
 mod applier;
+mod bootstrap;
 mod clock;
 pub mod cluster;
 pub mod codec;
@@ -48,6 +49,7 @@ pub mod start;
 mod status;
 mod stop;
 mod supervisor;
+pub mod tcp;
 mod tick;
 mod timekeeper;
 pub mod transport;

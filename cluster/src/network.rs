@@ -67,7 +67,7 @@ impl<RT: AsyncRuntime> Link<RT> {
             let members = members.borrow_watched();
             members.membership_config.membership().get_node(&self.id).cloned()
         });
-        Peer { id: self.id, member: now.unwrap_or_else(|| self.member.clone()) }
+        Peer { id: self.id, member: now.unwrap_or_else(|| self.member.clone()), hints: Vec::new() }
     }
 
     /// An answer that is no answer to the question.

@@ -30,7 +30,7 @@ impl<M: StateMachine> Cluster<M, TokioRuntime> {
     pub async fn open(config: Config, events: EventSink<M::Event>) -> Result<Self, OpenError> {
         let replica = Arc::new(Replica::<M>::default());
         let host = Arc::new(Hosted::new(Arc::clone(&replica), events));
-        Ok(Self::of(opened(config, host, replica.mark()).await?, replica))
+        Ok(Self::of(Arc::new(opened(config, host, replica.mark()).await?), replica))
     }
 }
 

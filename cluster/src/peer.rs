@@ -155,6 +155,8 @@ pub struct FoundV1 {
     pub founded_wall_ms: u64,
     /// The incarnation of the peer as the founder knows it.
     pub incarnation: u64,
+    /// The founder's `--peers`: both must have been told the same.
+    pub peers: Vec<(NodeId, String)>,
 }
 
 /// A node asks to take part in the cluster: at its first start, or to say where it is now.
@@ -179,6 +181,8 @@ pub enum AdmittedV1 {
         cluster: [u8; 16],
         /// When it was founded, Unix milliseconds.
         founded_wall_ms: u64,
+        /// Index of an entry whose membership has its incarnation; 0 while the cluster is being founded.
+        at: u64,
     },
     /// Never like this. One line that says what to do.
     No(String),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openraft::errors::RaftError;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Node};
 use crate::machine::StateMachine;
 use crate::network;
 use crate::peer::{AppendedV1, PeerAnswerV1, PeerRequestV1, TransferAnswerV1, VoteAnswerV1};
@@ -14,6 +14,23 @@ use crate::snapshotter;
 use crate::transport::SnapshotOffer;
 
 impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
+    /// Answers a peer's request. Who may ask, and that it is a member of this cluster, is the transport's to know.
+    pub async fn answer_peer(&self, request: PeerRequestV1) -> PeerAnswerV1 {
+        self.node().answer_peer(request).await
+    }
+
+    /// Takes in a whole snapshot from a leader: stored first, then installed.
+    pub async fn receive_snapshot(&self, offer: SnapshotOffer) -> PeerAnswerV1 {
+        self.node().receive_snapshot(offer).await
+    }
+}
+
+impl<RT: AsyncRuntime> Node<RT> {
+    /// This node, as its handles call it.
+    fn node(&self) -> &Self {
+        self
+    }
+
     /// Answers a peer's request. Who may ask, and that it is a member of this cluster, is the transport's to know.
     pub async fn answer_peer(&self, request: PeerRequestV1) -> PeerAnswerV1 {
         self.try_answer_peer(request).await.unwrap_or_else(PeerAnswerV1::Refused)

@@ -14,6 +14,9 @@ use crate::machine::{Position, Stamp, StateMachine};
 use crate::persisted::LogIdV1;
 use crate::raft::PlainMembership;
 
+/// The feature level that every cluster begins with.
+pub const FIRST_FEATURE_LEVEL: u16 = 1;
+
 /// How far the state is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
@@ -23,6 +26,8 @@ pub struct Mark {
     pub stamp: Stamp,
     /// When the machine next has work to do by itself.
     pub wake: Option<Stamp>,
+    /// The cluster's feature level; 0 before the first entry.
+    pub feature_level: u16,
 }
 
 impl Mark {
@@ -55,6 +60,8 @@ pub(crate) struct State<M> {
     /// The last command of the last entry.
     pub ordinal: u32,
     pub membership: PlainMembership,
+    /// The cluster's feature level: entries may need it.
+    pub feature_level: u16,
     view: Option<Arc<View<M>>>,
 }
 
@@ -73,6 +80,7 @@ impl<M: StateMachine> Default for Replica<M> {
             last: None,
             ordinal: 0,
             membership: PlainMembership::default(),
+            feature_level: FIRST_FEATURE_LEVEL,
             view: None,
         };
         Self { state: Mutex::new(state), mark: watch::Sender::new(Mark::default()) }
@@ -108,7 +116,8 @@ impl<M: StateMachine> Replica<M> {
         let mut state = self.lock();
         state.view = None;
         let result = change(&mut state);
-        let mark = Mark { last: state.last, stamp: state.stamp, wake: state.machine.wake() };
+        let wake = state.machine.wake();
+        let mark = Mark { last: state.last, stamp: state.stamp, wake, feature_level: state.feature_level };
         drop(state);
         self.mark.send_replace(mark);
         result

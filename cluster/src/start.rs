@@ -71,7 +71,7 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         let replica = Arc::new(Replica::<M>::default());
         let host = Arc::new(Hosted::new(Arc::clone(&replica), events));
         let node = Node::start(config, parts, host, replica.mark()).await?;
-        Ok(Self::of(node, replica))
+        Ok(Self::of(Arc::new(node), replica))
     }
 
     /// Founds a cluster of `voters`, unless this node is a member of one. To be called on one node only, and only while
@@ -154,7 +154,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         Ok(node)
     }
 
-    async fn found(&self, voters: BTreeMap<NodeId, Member>) -> Result<(), OpenError> {
+    pub(crate) async fn found(&self, voters: BTreeMap<NodeId, Member>) -> Result<(), OpenError> {
         if !self.raft.is_initialized().await.map_err(|error| refused(&error))? {
             self.raft.initialize(voters).await.map_err(|error| refused(&error))?;
         }
@@ -259,12 +259,12 @@ fn refused(error: &dyn std::fmt::Display) -> OpenError {
 fn failed(stop: &Stop, log: &dyn LogGauge, what: &str) -> OpenError {
     OpenError::Raft(match (log.fault(), stop.reason()) {
         (Some(fault), _) => fault,
-        (None, Some(StopReason::Storage(fault) | StopReason::Replication(fault))) => fault,
+        (None, Some(StopReason::Storage(fault) | StopReason::Replication(fault) | StopReason::Refused(fault))) => fault,
         (None, _) => what.to_owned(),
     })
 }
 
-fn run_until_stop<RT: AsyncRuntime>(stop: &Arc<Stop>, task: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn run_until_stop<RT: AsyncRuntime>(stop: &Arc<Stop>, task: impl Future<Output = ()> + Send + 'static) {
     let stop = Arc::clone(stop);
     // Detached: it ends with the node.
     drop(TypeConfig::<RT>::spawn(async move {

@@ -78,6 +78,11 @@ impl<RT: AsyncRuntime> Node<RT> {
         }
     }
 
+    /// The cluster's feature level, as far as this node has applied.
+    pub(crate) fn feature_level(&self) -> u16 {
+        self.mark.borrow().feature_level
+    }
+
     fn role(&self, state: ServerState) -> Role {
         match state {
             _ if self.stop.is_stopping() => Role::Stopped,

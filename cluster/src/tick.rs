@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn mark(applied: u64, wake: Option<u64>) -> Mark {
-        Mark { last: None, stamp: Stamp(applied), wake: wake.map(Stamp) }
+        Mark { last: None, stamp: Stamp(applied), wake: wake.map(Stamp), ..Mark::default() }
     }
 
     #[test]

@@ -18,12 +18,14 @@ use crate::raft::{Member, NodeId};
 use crate::snapshot::Head;
 
 /// A peer and where it is reached, as of now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Its id.
     pub id: NodeId,
     /// Where it is reached: looked up in the membership at each call, so that a changed address is used at once.
     pub member: Member,
+    /// Other `host:port`s to try when it does not answer there.
+    pub hints: Vec<String>,
 }
 
 /// A snapshot on its way to a peer.

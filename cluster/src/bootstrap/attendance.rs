@@ -1,0 +1,196 @@
+//! What a node does, as long as it takes part, to stay in touch: keeps its transport told who the members are and where,
+//! tells the cluster where it is itself when the membership says otherwise, and, while it leads, raises the feature level.
+//!
+//! Everything is done again until it is so: with a growing pause up to [`PAUSE_MAX`], and at once when the membership or
+//! the leader changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::async_runtime::Select2;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::type_config::TypeConfigExt;
+use tokio::sync::watch;
+
+use super::doorman::Register;
+use super::run::ask_peer;
+use super::serving::ServerWatch;
+use super::{Peers, by_hint, level};
+use crate::entry::{self, ControlV1};
+use crate::error::StopReason;
+use crate::peer::{AdmitV1, AdmittedV1, PeerRequestV1};
+use crate::raft::{AsyncRuntime, Batch, Member, NodeId, Raft, TypeConfig};
+use crate::replica::Mark;
+use crate::stop::Stop;
+use crate::timekeeper::Timekeeper;
+use crate::transport::{Peer, Transport};
+
+/// How often the node looks after what has no event of its own: a peer's first words.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Least and greatest pause before the node says again where it is.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// See the module's head.
+pub struct Attendance<RT: AsyncRuntime> {
+    /// This node.
+    pub node: NodeId,
+    /// This node as a member.
+    pub member: Member,
+    /// `--peers`.
+    pub peers: Peers,
+    /// This build's feature level.
+    pub feature_level: u16,
+    /// Replication.
+    pub raft: Raft<RT>,
+    /// For the membership and the leader.
+    pub server: ServerWatch<RT>,
+    /// Whether this node leads.
+    pub time: Arc<Timekeeper<RT>>,
+    /// The cluster's feature level.
+    pub mark: watch::Receiver<Mark>,
+    /// The way to the peers.
+    pub transport: Arc<dyn Transport>,
+    /// How the node stops when the cluster has replaced it.
+    pub stop: Arc<Stop>,
+    /// How long a change of the membership may take.
+    pub request_timeout: Duration,
+}
+
+impl<RT: AsyncRuntime> Attendance<RT> {
+    /// Runs until it is dropped.
+    pub async fn run(mut self) {
+        let mut known = Vec::new();
+        let mut pause = PAUSE_MIN;
+        loop {
+            let now = {
+                let server = self.server.borrow_and_update();
+                Register(Arc::clone(&server.committed_membership_config))
+            };
+            let peers = reached_at(self.node, &self.peers, &now);
+            if peers != known {
+                self.transport.know(peers.clone());
+                known = peers;
+            }
+            let is_settled = self.announce(&now).await;
+            self.raise_level(&now).await;
+            let after = if is_settled {
+                pause = PAUSE_MIN;
+                LOOK_EVERY
+            } else {
+                pause = (pause * 2).min(PAUSE_MAX);
+                pause
+            };
+            let changed = async { self.server.changed().await.is_ok() };
+            let next = TypeConfig::<RT>::select2(changed, TypeConfig::<RT>::sleep(after)).await;
+            if let Select2::First(false) = next {
+                return;
+            }
+        }
+    }
+
+    /// Says where this node is, if the membership says otherwise. `true`: nothing is left to be said.
+    async fn announce(&self, register: &Register) -> bool {
+        let Some(known) = register.get(self.node) else { return true };
+        if *known == self.member {
+            return true;
+        }
+        let Member { client, peer, incarnation } = self.member.clone();
+        if self.time.lead().is_some() && [0, incarnation].contains(&known.incarnation) {
+            let moved = openraft::ChangeMembers::SetNodes([(self.node, self.member.clone())].into());
+            let change = self.raft.change_membership(moved, true);
+            return matches!(TypeConfig::<RT>::timeout(self.request_timeout, change).await, Ok(Ok(_)));
+        }
+        let leader = self.server.borrow_watched().current_leader.filter(|leader| *leader != self.node);
+        let leader = leader.and_then(|id| Some(Peer { id, member: register.get(id)?.clone(), hints: Vec::new() }));
+        let Some(leader) = leader else { return false };
+        let admit = AdmitV1 { node: self.node, incarnation, client, peer };
+        match ask_peer::<RT>(&*self.transport, leader, PeerRequestV1::Admit(admit)).await {
+            AdmittedV1::Yes { .. } => true,
+            AdmittedV1::Later(_) => false,
+            AdmittedV1::No(line) => {
+                self.stop.stop(StopReason::Refused(line));
+                true
+            }
+        }
+    }
+
+    async fn raise_level(&self, register: &Register) {
+        if self.time.lead().is_none() {
+            return;
+        }
+        let now = self.mark.borrow().feature_level;
+        let others = register.members().map(|(id, _)| id).filter(|id| *id != self.node);
+        let Some(level) = level::raise(now, self.feature_level, others, &self.transport.links()) else { return };
+        // It does not fail; and if it did, the next look would try again, as it does when nobody commits the entry.
+        let Ok(order) = entry::encode_control(&ControlV1::RaiseFeatureLevel(level)) else { return };
+        let write = self.raft.client_write(Batch(order));
+        match TypeConfig::<RT>::timeout(self.request_timeout, write).await {
+            Ok(Ok(_)) => tracing::info!("the cluster's feature level is {level} now"),
+            Ok(Err(error)) => tracing::debug!("the feature level was not raised to {level}: {error}"),
+            Err(_) => tracing::debug!("the feature level was not raised to {level} in time"),
+        }
+    }
+}
+
+/// Where the other members are, and where else they may be.
+fn reached_at(me: NodeId, hints: &Peers, register: &Register) -> Vec<Peer> {
+    if register.is_empty() {
+        return by_hint(me, hints);
+    }
+    let others = register.members().filter(|(id, _)| *id != me);
+    others
+        .map(|(id, member)| {
+            let hint = hints.get(&id).filter(|hint| **hint != member.peer);
+            Peer { id, member: member.clone(), hints: hint.cloned().into_iter().collect() }
+        })
+        .collect()
+}
+
+/// A transport that adds to each call where else a peer may be.
+pub struct Hinted {
+    /// The transport.
+    pub transport: Arc<dyn Transport>,
+    /// `--peers`.
+    pub peers: Peers,
+}
+
+impl Hinted {
+    fn hint(&self, mut to: Peer) -> Peer {
+        let hint = self.peers.get(&to.id).filter(|hint| **hint != to.member.peer && !to.hints.contains(hint));
+        to.hints.extend(hint.cloned());
+        to
+    }
+}
+
+impl Transport for Hinted {
+    fn call(
+        &self,
+        to: Peer,
+        request: PeerRequestV1,
+    ) -> futures_util::future::BoxFuture<'static, Result<crate::peer::PeerAnswerV1, crate::transport::TransportError>>
+    {
+        self.transport.call(self.hint(to), request)
+    }
+
+    fn send_snapshot(
+        &self,
+        to: Peer,
+        offer: crate::transport::SnapshotOffer,
+    ) -> futures_util::future::BoxFuture<'static, Result<crate::peer::PeerAnswerV1, crate::transport::TransportError>>
+    {
+        self.transport.send_snapshot(self.hint(to), offer)
+    }
+
+    fn know(&self, peers: Vec<Peer>) {
+        self.transport.know(peers);
+    }
+
+    fn gone(&self) -> watch::Receiver<std::collections::BTreeSet<NodeId>> {
+        self.transport.gone()
+    }
+
+    fn links(&self) -> std::collections::BTreeMap<NodeId, crate::transport::LinkState> {
+        self.transport.links()
+    }
+}

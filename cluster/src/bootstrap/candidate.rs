@@ -1,0 +1,131 @@
+//! A node before it takes part: what it answers. It becomes part of a new cluster when its founder says so; all else
+//! it leaves alone, above all entries and votes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::{self, BoxFuture};
+use tokio::sync::watch;
+
+use super::roll::{Roll, Unwilling};
+use super::{Ledger, doorman};
+use crate::error::OpenError;
+use crate::executor::{self, Executor};
+use crate::hello::HelloV1;
+use crate::identity::{Belonging, Identity, hex};
+use crate::peer::{AdmittedV1, FoundV1, PeerAnswerV1, PeerRequestV1};
+use crate::tcp::PeerHandler;
+use crate::transport::{SnapshotOffer, Transport};
+
+/// See the module's head.
+pub struct Candidate {
+    pub ledger: Arc<dyn Ledger>,
+    pub roll: Roll,
+    pub transport: Arc<dyn Transport>,
+    pub executor: Arc<dyn Executor>,
+    /// Somebody agreed to be part of what this node founds: it may not leave that any more.
+    pub has_consents: AtomicBool,
+    /// Raised when the ledger has changed.
+    pub changed: watch::Sender<()>,
+    /// A ledger that could not be written: the node cannot go on.
+    pub fault: Mutex<Option<OpenError>>,
+}
+
+impl Candidate {
+    /// Of a node with this ledger.
+    pub fn new(
+        ledger: Arc<dyn Ledger>,
+        roll: Roll,
+        transport: Arc<dyn Transport>,
+        executor: Arc<dyn Executor>,
+    ) -> Arc<Self> {
+        let (has_consents, changed) = (AtomicBool::new(false), watch::Sender::new(()));
+        Arc::new(Self { ledger, roll, transport, executor, has_consents, changed, fault: Mutex::default() })
+    }
+
+    /// Writes down, durably, that this node belongs to a cluster.
+    ///
+    /// # Errors
+    /// [`OpenError`]: it belongs to another one meanwhile, or its directory cannot be written.
+    pub async fn belongs_to(&self, belonging: Belonging) -> Result<Identity, OpenError> {
+        let ledger = Arc::clone(&self.ledger);
+        let written = executor::run(&self.executor, "identity", move || ledger.belongs_to(belonging)).await;
+        let written = written.map_err(|error| OpenError::Raft(error.to_string()))?;
+        self.changed.send_replace(());
+        written
+    }
+
+    /// Why the node cannot go on, if a request came upon it.
+    pub fn take_fault(&self) -> Option<OpenError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn found(&self, from: &HelloV1, found: FoundV1) -> AdmittedV1 {
+        let identity = self.ledger.identity();
+        let FoundV1 { cluster, founded_wall_ms, .. } = found;
+        match identity.belonging {
+            Some(mine) if mine.cluster == cluster || !mine.founder => return found_again(&identity, &found),
+            Some(_) if from.node > identity.node_id || self.has_consents.load(Ordering::Acquire) => {
+                return AdmittedV1::Later(format!("node {} founds a cluster itself", identity.node_id));
+            }
+            Some(_) | None => {}
+        }
+        match self.roll.judge(identity.incarnation, from, &found, &self.transport.links()) {
+            Err(Unwilling::Now(line)) => return AdmittedV1::Later(line),
+            Err(Unwilling::Ever(line)) => return AdmittedV1::No(line),
+            Ok(()) => {}
+        }
+        match self.belongs_to(Belonging { cluster, founded_wall_ms, founder: false, admitted_at: 0 }).await {
+            Ok(identity) => found_again(&identity, &found),
+            Err(OpenError::Foreign { .. }) => found_again(&self.ledger.identity(), &found),
+            Err(error) => {
+                let line = error.to_string();
+                *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                self.changed.send_replace(());
+                AdmittedV1::Later(line)
+            }
+        }
+    }
+}
+
+/// The answer of a node that belongs to a cluster. It may have been asked before, and its answer lost. Anything else
+/// means that one of the two sees the other as it was: the founder looks again.
+pub fn found_again(identity: &Identity, found: &FoundV1) -> AdmittedV1 {
+    let (cluster, founded_wall_ms) = (found.cluster, found.founded_wall_ms);
+    let is_mine = identity.belonging.is_some_and(|belonging| belonging.cluster == cluster);
+    if is_mine && found.incarnation == identity.incarnation {
+        return AdmittedV1::Yes { cluster, founded_wall_ms, at: 0 };
+    }
+    AdmittedV1::Later(format!("{} is not to be part of cluster {}", identity.name(), hex(&cluster)))
+}
+
+/// The handler that a transport knows.
+pub struct Waiting(pub Arc<Candidate>);
+
+impl PeerHandler for Waiting {
+    fn answer(&self, from: &HelloV1, request: PeerRequestV1) -> BoxFuture<'static, PeerAnswerV1> {
+        let (candidate, from) = (Arc::clone(&self.0), from.clone());
+        Box::pin(async move {
+            match request {
+                PeerRequestV1::Found(found) => PeerAnswerV1::Admitted(candidate.found(&from, found).await),
+                PeerRequestV1::Admit(_) => {
+                    let name = candidate.ledger.identity().name();
+                    PeerAnswerV1::Admitted(AdmittedV1::Later(format!("{name} waits for its own peers")))
+                }
+                _ => not_yet(),
+            }
+        })
+    }
+
+    fn snapshot(&self, _from: &HelloV1, _offer: SnapshotOffer) -> BoxFuture<'static, PeerAnswerV1> {
+        Box::pin(future::ready(not_yet()))
+    }
+
+    fn refuse(&self, from: &HelloV1) -> Option<String> {
+        doorman::refuse_before(&self.0.ledger.identity(), &self.0.roll.peers, from)
+    }
+}
+
+fn not_yet() -> PeerAnswerV1 {
+    PeerAnswerV1::Refused("this node does not take part yet".to_owned())
+}
