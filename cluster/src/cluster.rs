@@ -1,6 +1,6 @@
 //! The handle of one node: submit, read, watch its state, shut down.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use openraft::async_runtime::Instant;
@@ -13,6 +13,7 @@ pub use crate::status::{Role, Status};
 use crate::config::Observer;
 use crate::entry::{self, COMMAND_BYTES_MAX};
 use crate::error::{ReadError, StopReason, SubmitError};
+use crate::freshness::Freshness;
 use crate::log_gauge::LogGauge;
 use crate::machine::{NeedsTick, ReadAt, StateMachine};
 use crate::proposal::{Intake, NoAnswer};
@@ -20,9 +21,11 @@ use crate::raft::{AsyncRuntime, NodeId, Raft, TokioRuntime, TypeConfig};
 use crate::reads::{Reads, Unreadable, Waiting};
 use crate::replica::{Mark, Replica};
 use crate::snapshotter::{Latest, Surroundings};
+use crate::standing::Standings;
 use crate::stop::Stop;
 use crate::tick::Wanted;
 use crate::timekeeper::Timekeeper;
+use crate::transport::Transport;
 
 /// One node. Clones are handles to the same node; when the last is dropped, the node stops.
 pub struct Cluster<M: StateMachine, RT: AsyncRuntime = TokioRuntime> {
@@ -37,8 +40,14 @@ pub(crate) struct Node<RT: AsyncRuntime> {
     pub node_id: NodeId,
     pub raft: Raft<RT>,
     pub time: Arc<Timekeeper<RT>>,
+    pub standings: Standings<RT>,
+    pub transport: Arc<dyn Transport>,
+    /// Leadership is being handed over: nothing new is proposed here.
+    pub handing_over: watch::Sender<bool>,
     pub mark: watch::Receiver<Mark>,
-    pub intake: Intake,
+    /// How old this node's state may be while it follows.
+    pub freshness: Mutex<Freshness>,
+    pub intake: Intake<RT>,
     pub rounds: mpsc::Sender<Waiting>,
     pub wanted: Arc<Wanted>,
     pub log: Arc<dyn LogGauge>,
@@ -87,11 +96,8 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(SubmitError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
         }
-        let answer = node
-            .intake
-            .propose::<RT>(Some(bytes), reply_bytes, node.request_timeout)
-            .await
-            .map_err(|no| node.refuse(no))?;
+        let answer =
+            node.intake.propose(Some(bytes), reply_bytes, node.request_timeout).await.map_err(|no| node.refuse(no))?;
         let reply = entry::decode_reply::<M>(&answer.reply).map_err(|error| internal(&error))?;
         node.observer.answered(TypeConfig::<RT>::now().saturating_duration_since(started));
         Ok(Applied { reply, witness: Witness { position: answer.position, clock: answer.clock, term: answer.term } })
@@ -120,12 +126,15 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         }
     }
 
-    /// Reads this node's state at once, as old as it may be. Time is judged by the last applied stamp.
+    /// Reads this node's state at once, as old as it may be. Time is judged by the last applied stamp; while timers are
+    /// outstanding that is at most about a second behind the entries.
     pub fn read_stale<R>(&self, read: impl Fn(&M, ReadAt) -> R) -> Seen<R> {
         let view = self.replica.view();
         let time = &self.node.time;
-        let unlogged_ms = time.lead().and_then(|lead| time.read(lead)).map_or(0, |now| now.ms_since(view.stamp));
-        let age = time.quorum_age().max(Duration::from_millis(unlogged_ms));
+        // Without a timer nothing hangs on time that is not in the log.
+        let lead = time.lead().filter(|_| view.machine.wake().is_some());
+        let unlogged_ms = lead.and_then(|lead| time.read(lead)).map_or(0, |now| now.ms_since(view.stamp));
+        let age = self.node.state_age(view.position.index).max(Duration::from_millis(unlogged_ms));
         let at = ReadAt { applied: view.stamp, now: view.stamp };
         let value = read(&view.machine, at);
         let witness = Witness { position: view.position, clock: view.stamp, term: view.term };
@@ -155,12 +164,20 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
 }
 
 impl<RT: AsyncRuntime> Node<RT> {
+    /// How old a state may be that is applied up to `applied`: since a quorum followed this node, or its leader, so far.
+    fn state_age(&self, applied: u64) -> Duration {
+        let fresh_at = self.freshness.lock().unwrap_or_else(PoisonError::into_inner).fresh_at(applied);
+        self.time.quorum_age().min(self.time.elapsed().saturating_sub(fresh_at))
+    }
+
     fn refuse(&self, no: NoAnswer) -> SubmitError {
         SubmitError::Unavailable(match no {
             NoAnswer::Unknown => return SubmitError::OutcomeUnknown,
-            NoAnswer::Stopped => "the node is stopping; the command was not ordered".to_owned(),
+            NoAnswer::Stopped if self.stop.is_stopping() => {
+                "the node is stopping; the command was not ordered".to_owned()
+            }
             NoAnswer::NoRoom => self.too_late("too many commands wait; this one was not ordered"),
-            NoAnswer::Withdrawn => self.too_late("the command was not ordered"),
+            NoAnswer::Withdrawn | NoAnswer::Stopped => self.too_late("the command was not ordered"),
         })
     }
 

@@ -17,6 +17,9 @@ pub mod entry;
 pub mod error;
 pub mod executor;
 pub mod files;
+mod forward;
+mod forwarded;
+mod freshness;
 pub mod hello;
 mod host;
 pub mod identity;
@@ -31,6 +34,7 @@ mod node_tests;
 #[cfg(test)]
 mod old_data_tests;
 mod open;
+mod ordering;
 pub mod peer;
 pub mod peer_config;
 mod peers;
@@ -41,20 +45,22 @@ pub mod raft;
 mod raft_config;
 mod reads;
 mod replica;
+mod rest;
 mod sealed;
 pub mod simdisk;
 pub mod snapshot;
 mod snapshotter;
+mod standing;
 pub mod start;
 mod status;
 mod stop;
 mod supervisor;
 pub mod tcp;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod timekeeper;
 pub mod transport;
-#[cfg(test)]
-mod trio_tests;
 
 pub use cluster::{Applied, Cluster, EventAt, Role, Seen, Status, Witness};
 pub use config::{Config, Observer};

@@ -13,6 +13,8 @@ pub trait LogGauge: Send + Sync + 'static {
     fn index_with_tail_of(&self, bytes: u64) -> Option<u64>;
     /// Do appends wait for room on the disk?
     fn disk_full(&self) -> bool;
+    /// Bytes of accepted records that are not synced.
+    fn unsynced_bytes(&self) -> u64;
     /// Why the log failed, if it did: one line.
     fn fault(&self) -> Option<String>;
     /// Ends the log: returns when what was accepted is written and synced. Blocks.
@@ -34,6 +36,10 @@ impl<RT: AsyncRuntime> LogGauge for LogStore<RT> {
 
     fn disk_full(&self) -> bool {
         self.disk_full()
+    }
+
+    fn unsynced_bytes(&self) -> u64 {
+        self.unsynced_bytes()
     }
 
     fn fault(&self) -> Option<String> {

@@ -22,6 +22,8 @@ struct Inner<RT: AsyncRuntime> {
     purged: Option<LogId<RT>>,
     stuck: bool,
     waiting: Vec<IOFlushed<TypeConfig<RT>>>,
+    /// Bytes of entries whose confirmation is held back.
+    unsynced: u64,
     fault: Option<String>,
     full: bool,
 }
@@ -41,6 +43,7 @@ impl<RT: AsyncRuntime> Default for MemoryLog<RT> {
             purged: None,
             stuck: false,
             waiting: Vec::new(),
+            unsynced: 0,
             fault: None,
             full: false,
         })))
@@ -62,6 +65,7 @@ impl<RT: AsyncRuntime> MemoryLog<RT> {
             purged: inner.purged,
             stuck: false,
             waiting: Vec::new(),
+            unsynced: 0,
             fault: None,
             full: false,
         })))
@@ -72,7 +76,12 @@ impl<RT: AsyncRuntime> MemoryLog<RT> {
         let waiting = {
             let mut inner = self.lock();
             inner.stuck = stuck;
-            if stuck { Vec::new() } else { std::mem::take(&mut inner.waiting) }
+            if stuck {
+                Vec::new()
+            } else {
+                inner.unsynced = 0;
+                std::mem::take(&mut inner.waiting)
+            }
         };
         waiting.into_iter().for_each(|flushed| flushed.io_completed(Ok(())));
     }
@@ -141,6 +150,10 @@ impl<RT: AsyncRuntime> LogGauge for MemoryLog<RT> {
         self.lock().full
     }
 
+    fn unsynced_bytes(&self) -> u64 {
+        self.lock().unsynced
+    }
+
     fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
     }
@@ -197,8 +210,10 @@ impl<RT: AsyncRuntime> RaftLogStorage<TypeConfig<RT>> for MemoryLog<RT> {
         if let Some(fault) = &inner.fault {
             return Err(io::Error::other(fault.clone()));
         }
+        let before = inner.entries.last_key_value().map_or(0, |(index, _)| *index);
         inner.entries.extend(entries.into_iter().map(|entry| (entry.log_id.index, entry)));
         if inner.stuck {
+            inner.unsynced += inner.entries.range(before + 1..).map(|(_, entry)| Self::size(entry)).sum::<u64>();
             inner.waiting.push(flushed);
         } else {
             drop(inner);

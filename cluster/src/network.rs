@@ -6,10 +6,10 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::async_runtime::{Instant, Select2};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::metrics::RaftServerMetrics;
+use openraft::metrics::RaftMetrics;
 use openraft::network::RPCOption;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
@@ -26,8 +26,8 @@ use crate::snapshot::{SnapshotError, SnapshotStore, Stored};
 use crate::snapshotter::Snapshot;
 use crate::transport::{Peer, SnapshotOffer, Transport, TransportError};
 
-/// Where the members are reached, once replication runs.
-pub type Members<RT> = Arc<OnceLock<WatchReceiverOf<TypeConfig<RT>, RaftServerMetrics<TypeConfig<RT>>>>>;
+/// What replication says of the members and of its quorum, once it runs.
+pub type Members<RT> = Arc<OnceLock<WatchReceiverOf<TypeConfig<RT>, RaftMetrics<TypeConfig<RT>>>>>;
 
 /// Makes the connections of a node.
 pub struct Network<RT: AsyncRuntime> {
@@ -68,6 +68,13 @@ impl<RT: AsyncRuntime> Link<RT> {
             members.membership_config.membership().get_node(&self.id).cloned()
         });
         Peer { id: self.id, member: now.unwrap_or_else(|| self.member.clone()), hints: Vec::new() }
+    }
+
+    /// How long ago a quorum last followed this leader, milliseconds.
+    fn quorum_age_ms(&self) -> u32 {
+        let acked = self.members.get().and_then(|metrics| metrics.borrow_watched().last_quorum_acked);
+        let age = acked.map(|acked| TypeConfig::<RT>::now().saturating_duration_since(acked.into_inner()));
+        age.and_then(|age| u32::try_from(age.as_millis()).ok()).unwrap_or(u32::MAX)
     }
 
     /// An answer that is no answer to the question.
@@ -138,7 +145,7 @@ impl<RT: AsyncRuntime> RaftNetworkV2<TypeConfig<RT>> for Link<RT> {
             PeerAnswerV1::Append(answer) => Ok(answer),
             other => Err(other),
         };
-        let request = PeerRequestV1::Append(AppendV1::of::<RT>(&rpc));
+        let request = PeerRequestV1::Append(AppendV1::of::<RT>(&rpc, self.quorum_age_ms()));
         self.call(request, option.hard_ttl(), take, |answer| answer.plain::<RT>()).await
     }
 

@@ -22,6 +22,8 @@ pub struct AppendV1 {
     pub entries: Vec<EntryV2>,
     /// Committed, as the leader knows.
     pub committed: Option<LogIdV1>,
+    /// How long ago, milliseconds, a quorum last followed the leader: what is committed was complete then.
+    pub quorum_age_ms: u32,
 }
 
 /// What a follower says to [`AppendV1`].
@@ -257,12 +259,13 @@ fn twin(id: Option<&crate::raft::PlainLogId>) -> Option<LogIdV1> {
 
 impl AppendV1 {
     /// From replication.
-    pub fn of<RT: AsyncRuntime>(request: &AppendEntriesRequest<TypeConfig<RT>>) -> Self {
+    pub fn of<RT: AsyncRuntime>(request: &AppendEntriesRequest<TypeConfig<RT>>, quorum_age_ms: u32) -> Self {
         Self {
             vote: (&request.vote).into(),
             previous: twin(request.prev_log_id.as_ref()),
             entries: request.entries.iter().map(Into::into).collect(),
             committed: twin(request.leader_commit.as_ref()),
+            quorum_age_ms,
         }
     }
 

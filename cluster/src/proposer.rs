@@ -1,116 +1,237 @@
-//! The one task that orders commands: it stamps, batches and hands entries to replication.
+//! The one task that decides what becomes of the commands of this node: who orders them, and which go together.
 //!
-//! Model: one entry is in flight. While it is, the next gathers in the queue; when its answer is there, all that waits
-//! (up to an entry's bounds) goes as the next entry. A lone command therefore goes at once, and a loaded node writes
-//! few, large entries, without a timer and without a setting.
+//! Model: commands wait in one queue. While this node leads, one entry is in flight (`ordering.rs`) and the next gathers
+//! meanwhile; while another leads, the same batches go to it (`forward.rs`), a few at a time. When the answer is there,
+//! all that waits (up to an entry's bounds) goes next: a lone command goes at once, a loaded node sends few, large
+//! batches, without a timer and without a setting. While nobody leads they wait, each until its submitter's time is up.
 //!
-//! Invariants: a stamp is taken at the hand-off, under the leadership the append is conditional on (`with_leader`): an
-//! entry is either appended under the leadership that stamped it, or not at all. What was surely not appended is stamped
-//! anew; what may have been is never proposed again.
+//! Invariants: what was surely not ordered is first in line again; what may have been is never proposed again. While this
+//! node does not lead, ticks and what peers forwarded are let go of at once: nothing is forwarded twice. An entry or
+//! batch whose leadership is over is waited for by a task of its own and holds up nothing; it keeps its room in the
+//! queue. Nothing is proposed while leadership is handed over, nor more than [`UNSYNCED_BYTES_MAX`] onto a full disk;
+//! nobody can renew then, so the clock is told.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use openraft::async_runtime::Select2;
-use openraft::errors::ClientWriteError;
-use openraft::impls::ProgressResponder;
-use openraft::raft::ClientWriteResult;
 use openraft::type_config::TypeConfigExt;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use crate::config::Observer;
-use crate::entry::{self, BATCH_BYTES_MAX, COMMANDS_MAX, HEAD_BYTES_MAX, PREFIX_BYTES_MAX};
+use crate::cluster::Node;
+use crate::entry::{BATCH_BYTES_MAX, COMMANDS_MAX, HEAD_BYTES_MAX, PREFIX_BYTES_MAX};
 use crate::error::StopReason;
-use crate::machine::{Position, Stamp};
-use crate::proposal::{Answer, Proposal};
-use crate::raft::{AsyncRuntime, Batch, LeaderId, NodeId, Raft, Replies, TypeConfig};
+use crate::forward::Forwarder;
+use crate::log_gauge::LogGauge;
+use crate::ordering::Orderer;
+use crate::proposal::Proposal;
+use crate::raft::{AsyncRuntime, TypeConfig};
+use crate::rest::Rest;
+use crate::standing::{Followed, Standing, Standings};
 use crate::stop::Stop;
 use crate::timekeeper::{Lead, Timekeeper};
 
-/// Pause before an entry is proposed again that replication did not take.
-const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// Batches on their way to one leader at a time.
+const FORWARDS_MAX: usize = 4;
+/// Unsynced bytes at which nothing more is proposed while the disk is full: an entry more must fit below the log's own
+/// bound, or replication itself would wait for the disk.
+const UNSYNCED_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// How often is looked whether a full disk has room, and who of those that wait has gone away.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// What became of an entry.
-enum Fate {
-    /// It was applied.
-    Applied(Replies),
-    /// It was surely not appended.
-    NotAppended,
-    /// It may or may not take effect.
-    Unknown,
+/// What comes back from a batch: surely not ordered, in order.
+type Returned<RT> = Vec<Proposal<RT>>;
+
+/// What is to be done with what waits.
+enum Turn {
+    /// To order it here.
+    Order(Lead),
+    /// To send it to the leader.
+    Forward(Followed, OwnedSemaphorePermit),
 }
 
 /// See the module's head.
 pub struct Proposer<RT: AsyncRuntime> {
-    /// This node.
-    pub node: NodeId,
-    /// Replication.
-    pub raft: Raft<RT>,
-    /// The clock.
-    pub time: Arc<Timekeeper<RT>>,
-    /// Whether this node leads.
-    pub leading: watch::Receiver<Option<Lead>>,
-    /// What waits.
-    pub queue: mpsc::UnboundedReceiver<Proposal>,
-    /// First in line: taken from the queue, but not in an entry yet.
-    pub ahead: VecDeque<Proposal>,
-    /// Told of each entry.
-    pub observer: Arc<dyn Observer>,
-    /// Why the node stops.
-    pub stop: Arc<Stop>,
-    /// How long an entry in flight is waited for when the node shuts down.
-    pub drain_timeout: Duration,
+    queue: mpsc::UnboundedReceiver<Proposal<RT>>,
+    /// First in line: taken from the queue, but in no batch yet.
+    ahead: VecDeque<Proposal<RT>>,
+    standings: Standings<RT>,
+    /// Where this node stood when it was looked last.
+    standing: Standing,
+    time: Arc<Timekeeper<RT>>,
+    orderer: Arc<Orderer<RT>>,
+    forwarder: Arc<Forwarder<RT>>,
+    /// Batches that may go to the leader beside those on their way.
+    slots: Arc<Semaphore>,
+    /// Before what came back is tried again.
+    rest: Rest<RT>,
+    /// Where batches come back. One for each task, at most, is waited for.
+    back: mpsc::Sender<Returned<RT>>,
+    returned: mpsc::Receiver<Returned<RT>>,
+    /// Leadership is being handed over.
+    handing_over: watch::Receiver<bool>,
+    log: Arc<dyn LogGauge>,
+    /// Nothing is proposed, although this node leads.
+    held: bool,
+    stop: Arc<Stop>,
+    /// How long what is in flight is waited for when the node shuts down.
+    drain_timeout: Duration,
 }
 
 impl<RT: AsyncRuntime> Proposer<RT> {
+    /// The proposer of `node`.
+    pub(crate) fn new(node: &Node<RT>, queue: mpsc::UnboundedReceiver<Proposal<RT>>) -> Self {
+        let orderer = Orderer {
+            node: node.node_id,
+            raft: node.raft.clone(),
+            time: Arc::clone(&node.time),
+            observer: Arc::clone(&node.observer),
+            stop: Arc::clone(&node.stop),
+        };
+        let standings = node.standings.clone();
+        let forwarder = Forwarder { transport: Arc::clone(&node.transport), standings: standings.clone() };
+        let (back, returned) = mpsc::channel(FORWARDS_MAX);
+        Self {
+            queue,
+            ahead: VecDeque::new(),
+            standings,
+            standing: Standing::Leaderless,
+            time: Arc::clone(&node.time),
+            orderer: Arc::new(orderer),
+            forwarder: Arc::new(forwarder),
+            slots: Arc::new(Semaphore::new(FORWARDS_MAX)),
+            rest: Rest::default(),
+            back,
+            returned,
+            handing_over: node.handing_over.subscribe(),
+            log: Arc::clone(&node.log),
+            held: false,
+            stop: Arc::clone(&node.stop),
+            drain_timeout: node.request_timeout,
+        }
+    }
+
     /// Runs until the node stops; what is in flight then is still answered, if that takes no longer than a request may.
     /// What is queued is dropped, which tells its submitters.
     pub async fn run(mut self) {
         let stop = Arc::clone(&self.stop);
-        while let Select2::Second(Some(lead)) = TypeConfig::<RT>::select2(stop.stopping(), self.next_turn()).await {
-            let batch = self.gather();
-            if batch.is_empty() {
-                continue;
+        while let Select2::Second(Some(turn)) = TypeConfig::<RT>::select2(stop.stopping(), self.next_turn()).await {
+            match turn {
+                Turn::Order(lead) => self.order(lead).await,
+                Turn::Forward(followed, slot) => self.forward(followed, slot),
             }
-            let patience = async {
-                if stop.stopping().await == StopReason::Shutdown {
-                    TypeConfig::<RT>::sleep(self.drain_timeout).await;
-                }
-            };
-            let commands = batch.iter().filter_map(|proposal| proposal.command.clone()).collect();
-            match TypeConfig::<RT>::select2(self.commit(lead, commands), patience).await {
-                Select2::First(Fate::Applied(replies)) => answer(batch, lead, replies),
-                Select2::First(Fate::NotAppended) => self.take_back(batch).await,
-                // Dropping a proposal that was handed off says so.
-                Select2::First(Fate::Unknown) | Select2::Second(()) => drop(batch),
+        }
+        if stop.reason().is_none_or(|reason| reason == StopReason::Shutdown) {
+            let Self { queue, ahead, back, mut returned, drain_timeout, .. } = self;
+            drop((queue, ahead, back));
+            let drained = async { while returned.recv().await.is_some() {} };
+            // What is not answered by then has an unknown outcome, and says so.
+            let _ = TypeConfig::<RT>::timeout(drain_timeout, drained).await;
+        }
+    }
+
+    /// Resolves when something waits and somebody is there to order it; `None` when nothing can come any more.
+    async fn next_turn(&mut self) -> Option<Turn> {
+        loop {
+            while let Ok(returned) = self.returned.try_recv() {
+                self.take_back(returned);
+            }
+            self.look();
+            if let Some(turn) = self.turn() {
+                return Some(turn);
+            }
+            if !self.wait().await {
+                return None;
             }
         }
     }
 
-    /// Resolves when something waits and this node leads; `None` when nothing can come any more.
-    async fn next_turn(&mut self) -> Option<Lead> {
-        if !self.wait_for_work().await {
+    /// Looks where this node stands, and lets go of what only a leader may order.
+    fn look(&mut self) {
+        let standing = self.standings.now();
+        let changed = standing != self.standing;
+        if changed {
+            self.standing = standing;
+            self.rest.end();
+            // Batches to a leader that is none any more do not hold up those to the next.
+            self.slots = Arc::new(Semaphore::new(FORWARDS_MAX));
+        }
+        if matches!(standing, Standing::Follows(_) | Standing::Leaderless) {
+            if changed {
+                self.ahead.retain(Proposal::may_be_forwarded);
+            }
+            while let Ok(next) = self.queue.try_recv() {
+                if next.may_be_forwarded() {
+                    self.ahead.push_back(next);
+                }
+            }
+        }
+    }
+
+    /// What is to be done now; `None`: nothing before something changes.
+    fn turn(&mut self) -> Option<Turn> {
+        self.hold();
+        if self.held || !self.has_work() || self.rest.is_on() {
             return None;
         }
-        self.leading.wait_for(Option::is_some).await.ok().and_then(|lead| *lead)
+        match self.standing {
+            Standing::Leads(lead) => Some(Turn::Order(lead)),
+            Standing::Follows(followed) => {
+                let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+                Some(Turn::Forward(followed, slot))
+            }
+            Standing::Elected | Standing::Leaderless => None,
+        }
     }
 
-    /// Resolves when a proposal is first in line; false when none can come any more.
-    async fn wait_for_work(&mut self) -> bool {
-        if self.ahead.is_empty() {
-            match self.queue.recv().await {
-                Some(proposal) => self.ahead.push_back(proposal),
+    /// Looks whether nothing may be proposed here, and tells the clock: an outstanding entry of this node's own makes it
+    /// stop after T, and so does a proposer that takes none.
+    fn hold(&mut self) {
+        let Standing::Leads(lead) = self.standing else {
+            self.held = false;
+            return;
+        };
+        let full = || self.log.disk_full() && self.log.unsynced_bytes() > UNSYNCED_BYTES_MAX;
+        let held = *self.handing_over.borrow() || full();
+        if held && !self.held {
+            // The stamp is for no entry.
+            let _ = self.time.hand_off(lead);
+        } else if !held && self.held {
+            self.time.settled(lead);
+        }
+        self.held = held;
+    }
+
+    fn has_work(&self) -> bool {
+        !self.ahead.is_empty() || !self.queue.is_empty()
+    }
+
+    /// Waits until something may have changed; false when nothing can come any more.
+    async fn wait(&mut self) -> bool {
+        let leads = matches!(self.standing, Standing::Leads(_) | Standing::Elected);
+        let (work, resting) = (self.has_work(), self.rest.is_on());
+        let crowded = !leads && self.slots.available_permits() == 0;
+        let slow = work && (self.held || !leads);
+        tokio::select! { biased;
+            () = self.standings.leaves(self.standing) => {}
+            Ok(()) = self.handing_over.changed() => {}
+            Some(left) = self.returned.recv() => self.take_back(left),
+            () = async { drop(self.slots.acquire().await) }, if crowded && work => {}
+            () = self.rest.over(), if resting && work => {}
+            next = self.queue.recv(), if !work || !leads => match next {
+                Some(next) if leads || next.may_be_forwarded() => self.ahead.push_back(next),
+                Some(_) => {}
                 None => return false,
-            }
+            },
+            () = TypeConfig::<RT>::sleep(LOOK_AFTER), if slow => self.ahead.retain(Proposal::is_wanted),
         }
         true
     }
 
     /// Takes what waits, up to an entry's bounds, and marks it as handed off.
-    fn gather(&mut self) -> Vec<Proposal> {
-        let mut batch = Vec::with_capacity(self.queue.len().min(COMMANDS_MAX) + self.ahead.len());
+    fn gather(&mut self) -> Vec<Proposal<RT>> {
+        let mut batch = Vec::with_capacity((self.queue.len() + self.ahead.len()).min(COMMANDS_MAX));
         let mut bytes = HEAD_BYTES_MAX;
         while batch.len() < COMMANDS_MAX {
             let Some(next) = self.ahead.pop_front().or_else(|| self.queue.try_recv().ok()) else { break };
@@ -127,62 +248,57 @@ impl<RT: AsyncRuntime> Proposer<RT> {
         batch
     }
 
-    /// Stamps `commands`, hands them to replication as one entry, and waits for what becomes of it.
-    async fn commit(&self, lead: Lead, commands: Vec<Bytes>) -> Fate {
-        let Some(stamp) = self.time.hand_off(lead) else { return Fate::NotAppended };
-        let bytes = match entry::encode(stamp, self.time.wall_ms(), &commands) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.stop.stop(StopReason::Replication(error.to_string()));
-                return Fate::NotAppended;
-            }
+    /// Orders what waits as one entry, and waits for it while this node leads.
+    async fn order(&mut self, lead: Lead) {
+        let batch = self.gather();
+        if batch.is_empty() {
+            return;
+        }
+        let mut entry = Box::pin(Arc::clone(&self.orderer).order(lead, batch));
+        let over = TypeConfig::<RT>::select2(self.stop.stopping(), self.standings.leaves(Standing::Leads(lead)));
+        let left = tokio::select! { biased;
+            left = &mut entry => left,
+            _ = over => return self.wait_aside(entry, None),
         };
-        self.observer.proposed(commands.len(), bytes.len());
-        drop(commands);
-        let leader = LeaderId::<RT> { term: lead.term, node_id: self.node };
-        let (responder, result) = ProgressResponder::<_, ClientWriteResult<TypeConfig<RT>>>::complete_only();
-        let sent = self.raft.write(Batch(bytes)).with_leader(leader).responder(responder).await;
-        let result = match sent {
-            Ok(()) => result.await.ok(),
-            Err(_) => None,
-        };
-        self.time.settled(lead);
-        match result {
-            Some(Ok(response)) => Fate::Applied(response.data),
-            // Given before the append, never after: the proof that nothing was appended.
-            Some(Err(ClientWriteError::ForwardToLeader(_))) => Fate::NotAppended,
-            // Truncated, purged, or replication is gone: it may have been committed.
-            Some(Err(_)) | None => Fate::Unknown,
+        if left.is_empty() {
+            self.rest.shorten();
+        }
+        self.take_back(left);
+    }
+
+    /// Sends what waits to the leader.
+    fn forward(&mut self, followed: Followed, slot: OwnedSemaphorePermit) {
+        let batch = self.gather();
+        if !batch.is_empty() {
+            self.wait_aside(Box::pin(Arc::clone(&self.forwarder).forward(followed, batch)), Some(slot));
         }
     }
 
-    /// Puts a batch that was surely not appended first in line again, and lets the leadership settle.
-    async fn take_back(&mut self, batch: Vec<Proposal>) {
-        for proposal in batch.into_iter().rev() {
-            if let Some(proposal) = proposal.take_back() {
-                self.ahead.push_front(proposal);
-            }
-        }
-        TypeConfig::<RT>::select2(self.leading.changed(), TypeConfig::<RT>::sleep(RETRY_AFTER)).await;
+    /// Waits for a batch in a task of its own, which gives back what was not ordered.
+    fn wait_aside(
+        &self,
+        batch: impl Future<Output = Returned<RT>> + Send + Unpin + 'static,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
+        let back = self.back.clone();
+        // Detached: it ends with its batch.
+        drop(TypeConfig::<RT>::spawn(async move {
+            let left = batch.await;
+            drop(slot);
+            // An error says that the node has stopped: then dropping them tells their submitters.
+            let _ = back.send(left).await;
+        }));
     }
-}
 
-/// Answers each proposal of a batch with its reply.
-fn answer(batch: Vec<Proposal>, lead: Lead, replies: Replies) {
-    let clock = Stamp(replies.clock);
-    let mut encoded = replies.replies.into_iter();
-    let mut ordinal = 0;
-    for proposal in batch {
-        let position = Position { index: replies.index, ordinal };
-        let reply = if proposal.command.is_some() {
-            ordinal += 1;
-            encoded.next()
-        } else {
-            Some(Bytes::new())
-        };
-        // The applier answers each command of an entry; without its reply a proposal is dropped, hence unknown.
-        if let Some(reply) = reply {
-            proposal.answer(Answer { reply, position, clock, term: lead.term });
+    /// Puts what was surely not ordered first in line again, and lets the leadership settle.
+    fn take_back(&mut self, left: Returned<RT>) {
+        if left.is_empty() {
+            return self.rest.shorten();
+        }
+        self.rest.begin();
+        let leads = matches!(self.standing, Standing::Leads(_) | Standing::Elected);
+        for proposal in left.into_iter().rev().filter(|proposal| leads || proposal.may_be_forwarded()) {
+            self.ahead.push_front(proposal);
         }
     }
 }

@@ -1,24 +1,32 @@
-//! Linearizable reads by ReadIndex alone: nothing here trusts a timer to prove who leads.
+//! Linearizable reads on every node, by ReadIndex alone: nothing here trusts a timer to prove who leads.
 //!
-//! Model: a read joins the next *round*. A round asks replication for a read index (which proves that this node still
-//! leads) and only then takes the leader's stamp; all reads that wait share its result, and the next round starts for
-//! those that came meanwhile. A read then waits until the index is applied and reads a view. If its answer hangs on time
-//! that is not in the log, it waits for a tick at or after its stamp and reads again: what it shows as expired has
-//! expired in the log, on every node.
+//! Model: a read joins the next *round*. A round of a leader asks replication for a read index (which proves that this
+//! node still leads) and only then takes the leader's stamp; a round of a follower asks its leader for the result of one
+//! of the leader's. All reads that wait share a round's result, and the next starts for those that came meanwhile. A read
+//! then waits until the index is applied here and reads a view. If its answer hangs on time that is not in the log, it
+//! has the leader make a tick (`tick.rs`), waits for its own state to reach that stamp, and reads again: what it shows
+//! as expired has expired in the log, on every node.
+//!
+//! Invariants: what was acknowledged anywhere before a read began is seen by it. A round is used only while this node
+//! stands where it stood: with another leader, and with it another clock, a new round is asked for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use openraft::async_runtime::Select2;
 use openraft::raft::linearizable_read::LinearizerOption;
 use openraft::type_config::TypeConfigExt;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::Node;
 use crate::machine::{NeedsTick, ReadAt, Stamp, StateMachine};
+use crate::peer::{PeerAnswerV1, PeerRequestV1};
 use crate::raft::{AsyncRuntime, Raft, TypeConfig};
 use crate::replica::{Mark, Replica, View};
+use crate::standing::{Followed, Standing, Standings};
 use crate::tick::Wanted;
 use crate::timekeeper::{Lead, Timekeeper};
+use crate::transport::Transport;
 
 /// Reads that may wait for a round.
 const WAITING_MAX: usize = 65_536;
@@ -29,36 +37,56 @@ const RETRY_AFTER: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// Everything up to this index must be applied.
-    index: u64,
-    /// The leadership that was proved.
-    lead: Lead,
+    pub index: u64,
+    /// Term of the leadership that was proved.
+    pub term: u64,
     /// Its stamp, taken after the proof.
-    now: Stamp,
+    pub now: Stamp,
+    /// Where this node stood.
+    pub standing: Standing,
 }
 
 /// Takes a round's result to one read.
 pub type Waiting = oneshot::Sender<Round>;
 
+/// Waits for the next round; `None` when the node stops.
+pub async fn join(rounds: &mpsc::Sender<Waiting>) -> Option<Round> {
+    let (waiting, round) = oneshot::channel();
+    rounds.send(waiting).await.ok()?;
+    round.await.ok()
+}
+
 /// Does the rounds.
 pub struct Rounds<RT: AsyncRuntime> {
-    raft: Raft<RT>,
-    time: Arc<Timekeeper<RT>>,
-    queue: mpsc::Receiver<Waiting>,
-    /// How long replication may take to prove the leadership.
-    timeout: Duration,
+    /// Replication.
+    pub raft: Raft<RT>,
+    /// The clock.
+    pub time: Arc<Timekeeper<RT>>,
+    /// Who leads.
+    pub standings: Standings<RT>,
+    /// The way to the leader.
+    pub transport: Arc<dyn Transport>,
+    /// How long the proof may take.
+    pub timeout: Duration,
+}
+
+/// The way into the rounds, and the reads that wait for one.
+pub fn channel() -> (mpsc::Sender<Waiting>, mpsc::Receiver<Waiting>) {
+    mpsc::channel(WAITING_MAX)
 }
 
 impl<RT: AsyncRuntime> Rounds<RT> {
-    /// Runs until no reader is left.
-    pub async fn run(mut self) {
-        while let Some(first) = self.queue.recv().await {
+    /// Does rounds for those in `queue` until no reader is left.
+    pub async fn run(self, mut queue: mpsc::Receiver<Waiting>) {
+        while let Some(first) = queue.recv().await {
             let mut waiting = vec![first];
             loop {
                 while waiting.len() < WAITING_MAX {
-                    let Ok(next) = self.queue.try_recv() else { break };
+                    let Ok(next) = queue.try_recv() else { break };
                     waiting.push(next);
                 }
-                if let Some(round) = self.round().await {
+                let standing = self.standings.now();
+                if let Some(round) = self.round(standing).await {
                     for read in waiting {
                         // A reader whose time was up is gone.
                         let _ = read.send(round);
@@ -69,20 +97,47 @@ impl<RT: AsyncRuntime> Rounds<RT> {
                 if waiting.is_empty() {
                     break;
                 }
-                TypeConfig::<RT>::sleep(RETRY_AFTER).await;
+                TypeConfig::<RT>::select2(self.standings.leaves(standing), TypeConfig::<RT>::sleep(RETRY_AFTER)).await;
             }
         }
     }
 
-    async fn round(&self) -> Option<Round> {
-        let lead = self.time.lead()?;
+    async fn round(&self, standing: Standing) -> Option<Round> {
+        match standing {
+            Standing::Leads(lead) => self.prove(lead).await,
+            Standing::Follows(followed) => {
+                match TypeConfig::<RT>::select2(self.ask(followed), self.standings.leaves(standing)).await {
+                    Select2::First(round) => round,
+                    Select2::Second(()) => None,
+                }
+            }
+            Standing::Elected | Standing::Leaderless => None,
+        }
+    }
+
+    async fn prove(&self, lead: Lead) -> Option<Round> {
         let by_index = LinearizerOption::new(Some(Duration::ZERO), true).with_wait_timeout(self.timeout);
         let proof = self.raft.get_read_linearizer(by_index).await.ok()?;
         let id = proof.read_log_id();
         if id.committed_leader_id().term != lead.term {
             return None;
         }
-        Some(Round { index: id.index(), lead, now: self.time.read(lead)? })
+        let now = self.time.read(lead)?;
+        Some(Round { index: id.index(), term: lead.term, now, standing: Standing::Leads(lead) })
+    }
+
+    async fn ask(&self, followed: Followed) -> Option<Round> {
+        let leader = self.standings.peer(followed.leader)?;
+        let called = self.transport.call(leader, PeerRequestV1::ReadIndex);
+        match TypeConfig::<RT>::timeout(self.timeout, called).await {
+            Ok(Ok(PeerAnswerV1::ReadIndex(read))) if read.term == followed.term => Some(Round {
+                index: read.index,
+                term: read.term,
+                now: Stamp(read.now_ms),
+                standing: Standing::Follows(followed),
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -111,23 +166,27 @@ pub enum Unreadable {
 pub struct Reads<M: StateMachine, RT: AsyncRuntime> {
     rounds: mpsc::Sender<Waiting>,
     replica: Arc<Replica<M>>,
-    time: Arc<Timekeeper<RT>>,
+    standings: Standings<RT>,
+    transport: Arc<dyn Transport>,
     wanted: Arc<Wanted>,
-}
-
-impl<RT: AsyncRuntime> Rounds<RT> {
-    /// The task that does the rounds, and the way into them.
-    pub fn new(raft: Raft<RT>, time: Arc<Timekeeper<RT>>, timeout: Duration) -> (mpsc::Sender<Waiting>, Self) {
-        let (rounds, queue) = mpsc::channel(WAITING_MAX);
-        (rounds, Self { raft, time, queue, timeout })
-    }
+    /// The term and the greatest stamp that the leader was asked a tick for.
+    asked: Mutex<(u64, Stamp)>,
+    /// T: after it a wait for a tick is given up, and a new round begins.
+    limit: Duration,
 }
 
 impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
     /// Reads of `replica`.
     pub fn new(node: &Node<RT>, replica: Arc<Replica<M>>) -> Self {
-        let (rounds, time, wanted) = (node.rounds.clone(), Arc::clone(&node.time), Arc::clone(&node.wanted));
-        Self { rounds, replica, time, wanted }
+        Self {
+            rounds: node.rounds.clone(),
+            replica,
+            standings: node.standings.clone(),
+            transport: Arc::clone(&node.transport),
+            wanted: Arc::clone(&node.wanted),
+            asked: Mutex::default(),
+            limit: node.limit,
+        }
     }
 
     /// Reads linearizably; waits as long as it takes.
@@ -139,30 +198,63 @@ impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
         read: &impl Fn(&M, ReadAt) -> Result<R, NeedsTick>,
     ) -> Result<ReadDone<R, M>, Unreadable> {
         loop {
-            let round = self.join_round().await?;
+            let round = join(&self.rounds).await.ok_or(Unreadable::Stopped)?;
             self.wait(|mark| mark.index() >= round.index).await?;
-            while self.time.lead() == Some(round.lead) {
+            while self.standings.now() == round.standing {
                 let view = self.replica.view();
                 let at = ReadAt { applied: view.stamp, now: round.now.max(view.stamp) };
                 if let Ok(value) = read(&view.machine, at) {
-                    return Ok(ReadDone { value, at, term: round.lead.term, view });
+                    return Ok(ReadDone { value, at, term: round.term, view });
                 }
                 if at.now == at.applied {
                     return Err(Unreadable::AsksForEver);
                 }
-                self.wanted.want(round.lead, at.now);
-                let mut leading = self.time.leading();
-                let deposed = async { drop(leading.wait_for(|lead| *lead != Some(round.lead)).await) };
-                // Another leader's clock may not reach the stamp for long: then a new round is asked for.
-                TypeConfig::<RT>::select2(self.wait(|mark| mark.stamp >= at.now), deposed).await;
+                if !self.has_passed(&round, at.now).await? {
+                    break;
+                }
             }
         }
     }
 
-    async fn join_round(&self) -> Result<Round, Unreadable> {
-        let (waiting, round) = oneshot::channel();
-        self.rounds.send(waiting).await.map_err(|_| Unreadable::Stopped)?;
-        round.await.map_err(|_| Unreadable::Stopped)
+    /// Has the leader of `round` make a tick and waits until `stamp` is applied here; false when that is given up: with
+    /// another leader, whose clock may not reach the stamp for long, or when the tick was lost.
+    async fn has_passed(&self, round: &Round, stamp: Stamp) -> Result<bool, Unreadable> {
+        let lost = async {
+            match round.standing {
+                Standing::Leads(lead) => self.wanted.want(lead, stamp),
+                Standing::Follows(followed) if !self.ask(followed, stamp).await => return,
+                Standing::Follows(_) | Standing::Elected | Standing::Leaderless => {}
+            }
+            std::future::pending().await
+        };
+        tokio::select! { biased;
+            passed = self.wait(|mark| mark.stamp >= stamp) => passed.map(|()| true),
+            () = lost => Ok(false),
+            () = self.standings.leaves(round.standing) => Ok(false),
+            () = TypeConfig::<RT>::sleep(self.limit) => Ok(false),
+        }
+    }
+
+    /// Asks the leader for a tick, once for all reads that want the same; false when it surely or maybe was not heard.
+    async fn ask(&self, followed: Followed, stamp: Stamp) -> bool {
+        let Some(leader) = self.standings.peer(followed.leader) else { return false };
+        let wish = (followed.term, stamp);
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if *asked >= wish {
+                return true;
+            }
+            *asked = wish;
+        }
+        let called = self.transport.call(leader, PeerRequestV1::Tick { term: wish.0, stamp_ms: stamp.0 });
+        if let Ok(Ok(PeerAnswerV1::Tick)) = TypeConfig::<RT>::timeout(self.limit, called).await {
+            return true;
+        }
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *asked == wish {
+            *asked = Default::default();
+        }
+        false
     }
 
     async fn wait(&self, until: impl Fn(&Mark) -> bool) -> Result<(), Unreadable> {

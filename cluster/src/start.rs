@@ -1,7 +1,7 @@
 //! Puts a node together and starts it.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver;
@@ -24,10 +24,11 @@ use crate::proposal::{self, Proposal};
 use crate::proposer::Proposer;
 use crate::raft::{AsyncRuntime, Member, NodeId, Raft, TypeConfig};
 use crate::raft_config;
-use crate::reads::Rounds;
+use crate::reads::{self, Rounds, Waiting};
 use crate::replica::{Mark, Replica};
 use crate::snapshot::SnapshotStore;
 use crate::snapshotter::{Latest, Surroundings};
+use crate::standing::Standings;
 use crate::stop::Stop;
 use crate::supervisor::Supervisor;
 use crate::tick::{Ticker, Wanted};
@@ -119,7 +120,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         let applier = Applier { host, around: Arc::clone(&around), latest: Arc::clone(&latest) };
         let members = Members::<RT>::default();
         let network = Network {
-            transport,
+            transport: Arc::clone(&transport),
             members: Arc::clone(&members),
             snapshots: Arc::clone(&around.snapshots),
             executor: Arc::clone(&around.executor),
@@ -128,17 +129,21 @@ impl<RT: AsyncRuntime> Node<RT> {
             .await
             .map_err(|error| failed(&stop, &*gauge, &error.to_string()))?;
         // Set once: nobody else has this cell.
-        let _ = members.set(raft.server_metrics());
+        let _ = members.set(raft.metrics());
         let time = Arc::new(Timekeeper::new(node_id, limit, raft.metrics(), wall));
+        let standings = Standings::new(node_id, Arc::clone(&time), raft.server_metrics());
         let (intake, queue) = proposal::channel(config.queue_max);
-        let (rounds, task) = Rounds::new(raft.clone(), Arc::clone(&time), limit);
-        run_until_stop::<RT>(&stop, task.run());
+        let (rounds, reads) = reads::channel();
         let node = Self {
             cluster_id,
             node_id,
             raft,
             time,
+            standings,
+            transport,
+            handing_over: watch::Sender::new(false),
             mark,
+            freshness: Mutex::default(),
             intake,
             rounds,
             wanted: Arc::new(Wanted::default()),
@@ -150,7 +155,7 @@ impl<RT: AsyncRuntime> Node<RT> {
             request_timeout: config.request_timeout,
             limit,
         };
-        node.start_tasks(config, queue, keep);
+        node.start_tasks(config, queue, reads, keep);
         Ok(node)
     }
 
@@ -183,17 +188,20 @@ impl<RT: AsyncRuntime> Node<RT> {
 
 impl<RT: AsyncRuntime> Node<RT> {
     /// Starts what runs beside the handles. Each task holds only what it needs: the node ends when its handles go.
-    fn start_tasks(&self, config: &Config, queue: mpsc::UnboundedReceiver<Proposal>, keep: Box<dyn Send>) {
-        let proposer = Proposer {
-            node: self.node_id,
+    fn start_tasks(
+        &self,
+        config: &Config,
+        queue: mpsc::UnboundedReceiver<Proposal<RT>>,
+        reads: mpsc::Receiver<Waiting>,
+        keep: Box<dyn Send>,
+    ) {
+        let proposer = Proposer::new(self, queue);
+        let rounds = Rounds {
             raft: self.raft.clone(),
             time: Arc::clone(&self.time),
-            leading: self.time.leading(),
-            queue,
-            ahead: VecDeque::new(),
-            observer: Arc::clone(&self.observer),
-            stop: Arc::clone(&self.stop),
-            drain_timeout: self.request_timeout,
+            standings: self.standings.clone(),
+            transport: Arc::clone(&self.transport),
+            timeout: self.limit,
         };
         let ticker = Ticker {
             time: Arc::clone(&self.time),
@@ -221,6 +229,7 @@ impl<RT: AsyncRuntime> Node<RT> {
             proposer: TypeConfig::<RT>::spawn(proposer.run()),
             keep,
         };
+        run_until_stop::<RT>(&self.stop, rounds.run(reads));
         run_until_stop::<RT>(&self.stop, ticker.run());
         run_until_stop::<RT>(&self.stop, compactor.run());
         // Detached: it ends the node and then itself.

@@ -67,7 +67,7 @@ pub struct Ticker<RT: AsyncRuntime> {
     /// The clock.
     pub time: Arc<Timekeeper<RT>>,
     /// Where ticks are proposed.
-    pub intake: Intake,
+    pub intake: Intake<RT>,
     /// How far the state is.
     pub mark: watch::Receiver<Mark>,
     /// Reads that wait for time.
@@ -101,7 +101,7 @@ impl<RT: AsyncRuntime> Ticker<RT> {
         match due(mark, self.wanted.stamp(lead)) {
             Some(due) if due <= now => {
                 // Unanswered ticks need no care: the next turn sees what is still due.
-                let _ = self.intake.propose::<RT>(None, 0, self.request_timeout).await;
+                let _ = self.intake.propose(None, 0, self.request_timeout).await;
             }
             Some(due) => {
                 let wait = Duration::from_millis(due.ms_since(now)).min(LOOK_AFTER);

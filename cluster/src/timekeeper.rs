@@ -128,7 +128,12 @@ impl<RT: AsyncRuntime> Timekeeper<RT> {
         clock.uncommitted_for(at.now).is_some_and(|age| age >= self.limit)
     }
 
-    /// How old this node's state may be: time since a quorum last followed it, or since its start.
+    /// Time since this node's start.
+    pub fn elapsed(&self) -> Duration {
+        TypeConfig::<RT>::now().saturating_duration_since(self.origin)
+    }
+
+    /// Time since a quorum last followed this node, or since its start.
     pub fn quorum_age(&self) -> Duration {
         let now = TypeConfig::<RT>::now();
         let mut followed_at = self.followed_at.lock().unwrap_or_else(PoisonError::into_inner);

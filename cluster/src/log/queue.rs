@@ -192,6 +192,11 @@ impl Queue {
         false
     }
 
+    /// Bytes of requests that are not synced.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.lock().unsynced_bytes
+    }
+
     /// Takes the next requests that fit in `room` bytes, at most `most` unless one alone is larger.
     pub fn take(&self, room: u64, most: u64) -> Batch {
         let mut inner = self.lock();

@@ -98,6 +98,12 @@ impl<RT: AsyncRuntime> LogStore<RT> {
         self.open.queue.lock().full
     }
 
+    /// Bytes of accepted records that are not synced.
+    #[must_use]
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.open.queue.unsynced_bytes()
+    }
+
     /// The first failed write or sync, one line. After it nothing is accepted, and the node must stop.
     #[must_use]
     pub fn fault(&self) -> Option<String> {

@@ -152,8 +152,10 @@ impl Side {
         if let Some(why) = self.handler.as_ref().and_then(|handler| handler.refuse(other)) {
             return Some(message::line(&why));
         }
+        // One that founds a cluster and has not begun it may still be let into another.
+        let is_founding = own.empty || other.empty;
         match (&own.cluster, &other.cluster) {
-            (Some(ours), Some(theirs)) if ours != theirs => Some(format!(
+            (Some(ours), Some(theirs)) if ours != theirs && !is_founding => Some(format!(
                 "node {} belongs to cluster {} and node {} to cluster {}: correct the address, or start one of them on \
                  other data",
                 own.node,
