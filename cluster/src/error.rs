@@ -32,6 +32,17 @@ pub enum ReadError {
     Unavailable(String),
 }
 
+/// A voter was not replaced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplaceError {
+    /// It is not to be replaced. The text says why.
+    #[error("{0}")]
+    Refused(String),
+    /// It could not be done, or not to the end; to be repeated. The text says why.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
 /// A node cannot start. Each text is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {

@@ -11,6 +11,7 @@ pub mod codec;
 mod compaction;
 pub mod config;
 pub mod counter;
+mod crash;
 #[cfg(test)]
 mod disk_tests;
 pub mod entry;
@@ -23,6 +24,7 @@ mod freshness;
 pub mod hello;
 mod host;
 pub mod identity;
+mod known;
 pub mod log;
 pub mod log_gauge;
 pub mod machine;
@@ -64,6 +66,6 @@ pub mod transport;
 
 pub use cluster::{Applied, Cluster, EventAt, Role, Seen, Status, Witness};
 pub use config::{Config, Observer};
-pub use error::{OpenError, ReadError, StopReason, SubmitError};
+pub use error::{OpenError, ReadError, ReplaceError, StopReason, SubmitError};
 pub use machine::{LoadError, Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};
 pub use peer_config::{PeerConfig, Secret, Startup};

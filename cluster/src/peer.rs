@@ -192,6 +192,17 @@ pub enum AdmittedV1 {
     Later(String),
 }
 
+/// What a leader says to [`PeerRequestV1::Replace`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplacedV1 {
+    /// An empty data directory may take the voter's place.
+    Done,
+    /// Never like this. One line.
+    No(String),
+    /// Not now, or not yet: ask again. One line.
+    Later(String),
+}
+
 /// A request to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerRequestV1 {
@@ -220,6 +231,8 @@ pub enum PeerRequestV1 {
     Found(FoundV1),
     /// To take part in a cluster.
     Admit(AdmitV1),
+    /// To let an empty data directory take the place of the one that this voter has lost.
+    Replace(NodeId),
 }
 
 /// A peer's answer.
@@ -243,6 +256,8 @@ pub enum PeerAnswerV1 {
     LeaderGone(bool),
     /// To [`PeerRequestV1::Found`] and [`PeerRequestV1::Admit`].
     Admitted(AdmittedV1),
+    /// To [`PeerRequestV1::Replace`].
+    Replaced(ReplacedV1),
     /// It does not lead; this is the leader it knows of. Nothing happened.
     NotLeader(Option<NodeId>),
     /// It cannot: it stops, or the request makes no sense. One line.

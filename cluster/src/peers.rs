@@ -65,7 +65,9 @@ impl<RT: AsyncRuntime> Node<RT> {
             PeerRequestV1::Forward(commands) => self.node().order_forwarded(commands).await,
             PeerRequestV1::ReadIndex => self.node().read_index().await,
             PeerRequestV1::Tick { term, stamp_ms } => self.node().tick(term, Stamp(stamp_ms)),
-            PeerRequestV1::LeaderGone(_) | PeerRequestV1::Found(_) | PeerRequestV1::Admit(_) => {
+            PeerRequestV1::LeaderGone(asked) => self.node().confirm_gone(asked).await,
+            // Who may take part is not asked of replication: `bootstrap::serving` answers.
+            PeerRequestV1::Found(_) | PeerRequestV1::Admit(_) | PeerRequestV1::Replace(_) => {
                 Err("not understood".to_owned())
             }
         }

@@ -14,9 +14,11 @@ use crate::applier::Applier;
 use crate::cluster::{Cluster, EventSink, Node};
 use crate::compaction::Compactor;
 use crate::config::Config;
+use crate::crash::CrashWatch;
 use crate::error::{OpenError, StopReason};
 use crate::executor::{self, Executor};
 use crate::host::{Host, Hosted};
+use crate::known::keep_known;
 use crate::log_gauge::LogGauge;
 use crate::machine::StateMachine;
 use crate::network::{Members, Network};
@@ -229,6 +231,13 @@ impl<RT: AsyncRuntime> Node<RT> {
             proposer: TypeConfig::<RT>::spawn(proposer.run()),
             keep,
         };
+        let crash = CrashWatch {
+            raft: self.raft.clone(),
+            standings: self.standings.clone(),
+            transport: Arc::clone(&self.transport),
+        };
+        run_until_stop::<RT>(&self.stop, keep_known(self.standings.clone(), Arc::clone(&self.transport)));
+        run_until_stop::<RT>(&self.stop, crash.run());
         run_until_stop::<RT>(&self.stop, rounds.run(reads));
         run_until_stop::<RT>(&self.stop, ticker.run());
         run_until_stop::<RT>(&self.stop, compactor.run());

@@ -1,5 +1,5 @@
-//! What a node does, as long as it takes part, to stay in touch: keeps its transport told who the members are and where,
-//! tells the cluster where it is itself when the membership says otherwise, and, while it leads, raises the feature level.
+//! What a node does, as long as it takes part, to stay in touch: it tells the cluster where it is itself when the
+//! membership says otherwise and, while it leads, raises the feature level and gives a replaced member its vote back.
 //!
 //! Everything is done again until it is so: with a growing pause up to [`PAUSE_MAX`], and at once when the membership or
 //! the leader changes.
@@ -7,20 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::ChangeMembers;
 use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::type_config::TypeConfigExt;
 use tokio::sync::watch;
 
 use super::doorman::Register;
+use super::level;
 use super::run::ask_peer;
-use super::serving::ServerWatch;
-use super::{Peers, by_hint, level};
 use crate::entry::{self, ControlV1};
 use crate::error::StopReason;
 use crate::peer::{AdmitV1, AdmittedV1, PeerRequestV1};
 use crate::raft::{AsyncRuntime, Batch, Member, NodeId, Raft, TypeConfig};
 use crate::replica::Mark;
+use crate::standing::ServerWatch;
 use crate::stop::Stop;
 use crate::timekeeper::Timekeeper;
 use crate::transport::{Peer, Transport};
@@ -31,14 +32,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// Entries that a member without a vote may be behind when it gets one.
+const LAG_MAX: u64 = 100;
+
 /// See the module's head.
 pub struct Attendance<RT: AsyncRuntime> {
     /// This node.
     pub node: NodeId,
     /// This node as a member.
     pub member: Member,
-    /// `--peers`.
-    pub peers: Peers,
     /// This build's feature level.
     pub feature_level: u16,
     /// Replication.
@@ -60,20 +62,15 @@ pub struct Attendance<RT: AsyncRuntime> {
 impl<RT: AsyncRuntime> Attendance<RT> {
     /// Runs until it is dropped.
     pub async fn run(mut self) {
-        let mut known = Vec::new();
         let mut pause = PAUSE_MIN;
         loop {
             let now = {
                 let server = self.server.borrow_and_update();
                 Register(Arc::clone(&server.committed_membership_config))
             };
-            let peers = reached_at(self.node, &self.peers, &now);
-            if peers != known {
-                self.transport.know(peers.clone());
-                known = peers;
-            }
             let is_settled = self.announce(&now).await;
             self.raise_level(&now).await;
+            self.promote(&now).await;
             let after = if is_settled {
                 pause = PAUSE_MIN;
                 LOOK_EVERY
@@ -97,7 +94,7 @@ impl<RT: AsyncRuntime> Attendance<RT> {
         }
         let Member { client, peer, incarnation } = self.member.clone();
         if self.time.lead().is_some() && [0, incarnation].contains(&known.incarnation) {
-            let moved = openraft::ChangeMembers::SetNodes([(self.node, self.member.clone())].into());
+            let moved = ChangeMembers::SetNodes([(self.node, self.member.clone())].into());
             let change = self.raft.change_membership(moved, true);
             return matches!(TypeConfig::<RT>::timeout(self.request_timeout, change).await, Ok(Ok(_)));
         }
@@ -112,6 +109,37 @@ impl<RT: AsyncRuntime> Attendance<RT> {
                 self.stop.stop(StopReason::Refused(line));
                 true
             }
+        }
+    }
+
+    /// Gives a vote to a member without one, once it is there as the membership knows it and has caught up.
+    async fn promote(&self, register: &Register) {
+        if self.time.lead().is_none() {
+            return;
+        }
+        let ready = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let last = metrics.last_log_index.unwrap_or(0);
+            let has = |id: NodeId| metrics.replication.as_ref()?.get(&id)?.as_ref().map(|id| id.index);
+            let voters: Vec<NodeId> = metrics.membership_config.membership().voter_ids().collect();
+            let links = self.transport.links();
+            let is_there = |id: NodeId, member: &Member| {
+                let hello = links.get(&id).filter(|link| link.connected).and_then(|link| link.hello.as_ref());
+                hello.is_some_and(|hello| hello.cluster.is_some() && hello.incarnation == member.incarnation)
+            };
+            let waiting = register.members().filter(|(id, _)| !voters.contains(id));
+            let mut ready = waiting.filter(|(id, member)| {
+                member.incarnation != 0 && is_there(*id, member) && has(*id).is_some_and(|has| has + LAG_MAX >= last)
+            });
+            ready.next().map(|(id, _)| id)
+        };
+        let Some(id) = ready else { return };
+        let change = self.raft.change_membership(ChangeMembers::AddVoterIds([id].into()), true);
+        match TypeConfig::<RT>::timeout(self.request_timeout, change).await {
+            Ok(Ok(_)) => tracing::info!("node {id} has caught up and votes now"),
+            Ok(Err(error)) => tracing::debug!("node {id} was not given its vote: {error}"),
+            Err(_) => tracing::debug!("node {id} was not given its vote in time"),
         }
     }
 
@@ -130,67 +158,5 @@ impl<RT: AsyncRuntime> Attendance<RT> {
             Ok(Err(error)) => tracing::debug!("the feature level was not raised to {level}: {error}"),
             Err(_) => tracing::debug!("the feature level was not raised to {level} in time"),
         }
-    }
-}
-
-/// Where the other members are, and where else they may be.
-fn reached_at(me: NodeId, hints: &Peers, register: &Register) -> Vec<Peer> {
-    if register.is_empty() {
-        return by_hint(me, hints);
-    }
-    let others = register.members().filter(|(id, _)| *id != me);
-    others
-        .map(|(id, member)| {
-            let hint = hints.get(&id).filter(|hint| **hint != member.peer);
-            Peer { id, member: member.clone(), hints: hint.cloned().into_iter().collect() }
-        })
-        .collect()
-}
-
-/// A transport that adds to each call where else a peer may be.
-pub struct Hinted {
-    /// The transport.
-    pub transport: Arc<dyn Transport>,
-    /// `--peers`.
-    pub peers: Peers,
-}
-
-impl Hinted {
-    fn hint(&self, mut to: Peer) -> Peer {
-        let hint = self.peers.get(&to.id).filter(|hint| **hint != to.member.peer && !to.hints.contains(hint));
-        to.hints.extend(hint.cloned());
-        to
-    }
-}
-
-impl Transport for Hinted {
-    fn call(
-        &self,
-        to: Peer,
-        request: PeerRequestV1,
-    ) -> futures_util::future::BoxFuture<'static, Result<crate::peer::PeerAnswerV1, crate::transport::TransportError>>
-    {
-        self.transport.call(self.hint(to), request)
-    }
-
-    fn send_snapshot(
-        &self,
-        to: Peer,
-        offer: crate::transport::SnapshotOffer,
-    ) -> futures_util::future::BoxFuture<'static, Result<crate::peer::PeerAnswerV1, crate::transport::TransportError>>
-    {
-        self.transport.send_snapshot(self.hint(to), offer)
-    }
-
-    fn know(&self, peers: Vec<Peer>) {
-        self.transport.know(peers);
-    }
-
-    fn gone(&self) -> watch::Receiver<std::collections::BTreeSet<NodeId>> {
-        self.transport.gone()
-    }
-
-    fn links(&self) -> std::collections::BTreeMap<NodeId, crate::transport::LinkState> {
-        self.transport.links()
     }
 }

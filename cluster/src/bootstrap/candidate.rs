@@ -126,6 +126,23 @@ impl PeerHandler for Waiting {
     }
 }
 
+/// The handler of a node that takes part no more. It holds on to nothing.
+pub struct Away;
+
+impl PeerHandler for Away {
+    fn answer(&self, _from: &HelloV1, _request: PeerRequestV1) -> BoxFuture<'static, PeerAnswerV1> {
+        Box::pin(future::ready(PeerAnswerV1::Refused("this node has stopped".to_owned())))
+    }
+
+    fn snapshot(&self, _from: &HelloV1, _offer: SnapshotOffer) -> BoxFuture<'static, PeerAnswerV1> {
+        Box::pin(future::ready(PeerAnswerV1::Refused("this node has stopped".to_owned())))
+    }
+
+    fn refuse(&self, _from: &HelloV1) -> Option<String> {
+        Some("this node has stopped".to_owned())
+    }
+}
+
 fn not_yet() -> PeerAnswerV1 {
     PeerAnswerV1::Refused("this node does not take part yet".to_owned())
 }

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use openraft::async_runtime::watch::WatchReceiver;
+use openraft::RaftState;
 use openraft::storage::RaftLogStorage;
 use tokio::sync::watch;
 
-use super::attendance::{Attendance, Hinted};
+use super::attendance::Attendance;
 use super::candidate::Candidate;
+use super::hinted::Hinted;
 use super::roll::Roll;
 use super::run::{Bootstrap, Random};
 use super::serving::Serving;
 use super::{Ledger, Reception, hello, shown};
 use crate::cluster::Node;
 use crate::config::Config;
-use crate::error::OpenError;
+use crate::error::{OpenError, StopReason};
 use crate::executor;
 use crate::host::Host;
 use crate::identity::Identity;
@@ -22,6 +23,7 @@ use crate::peer_config::{PeerConfig, Startup};
 use crate::raft::{AsyncRuntime, NodeId, TypeConfig};
 use crate::replica::Mark;
 use crate::start::{Parts, run_until_stop};
+use crate::transport::Transport;
 
 /// Most nodes in `--peers`: more only make each commit slower.
 const PEERS_MAX: usize = 9;
@@ -87,7 +89,7 @@ impl<L> Joining<L> {
         if !identity.several && is_blank {
             return Err(alone(config, &identity, peers));
         }
-        let transport: Arc<dyn crate::transport::Transport> =
+        let transport: Arc<dyn Transport> =
             Arc::new(Hinted { transport: reception.transport(), peers: peers.peers.clone() });
         let roll = Roll { me: parts.node_id, peers: peers.peers.clone(), majority: peers.bootstrap_majority };
         let executor = Arc::clone(&parts.executor);
@@ -113,8 +115,13 @@ impl<L> Joining<L> {
         let feature_mark = mark.clone();
         let node = Arc::new(Node::start(config, parts, host, mark).await?);
         let server = node.raft.server_metrics();
-        let known: Vec<NodeId> = server.borrow_watched().membership_config.membership().voter_ids().collect();
+        let voters_now = |state: &RaftState<TypeConfig<RT>>| {
+            state.membership_state.effective().membership().voter_ids().collect::<Vec<NodeId>>()
+        };
+        let known = node.raft.with_raft_state(voters_now).await.map_err(|error| OpenError::Raft(error.to_string()))?;
         if known == [node.node_id] && peers.peers.len() > 1 {
+            node.stop.stop(StopReason::Shutdown);
+            node.stop.stopped().await;
             return Err(alone(config, &identity, peers));
         }
         reception.handle(Arc::new(Serving {
@@ -130,7 +137,6 @@ impl<L> Joining<L> {
         let attendance = Attendance::<RT> {
             node: node.node_id,
             member: config.member.clone(),
-            peers: peers.peers.clone(),
             feature_level,
             raft: node.raft.clone(),
             server,
@@ -147,7 +153,7 @@ impl<L> Joining<L> {
 }
 
 /// Has nothing ever been written to the log, no vote either?
-async fn is_blank<RT: AsyncRuntime, L: RaftLogStorage<TypeConfig<RT>>>(log: &mut L) -> Result<bool, OpenError> {
+pub async fn is_blank<RT: AsyncRuntime, L: RaftLogStorage<TypeConfig<RT>>>(log: &mut L) -> Result<bool, OpenError> {
     let unreadable = |error: std::io::Error| OpenError::Raft(error.to_string());
     let state = log.get_log_state().await.map_err(unreadable)?;
     let vote = openraft::RaftLogReader::read_vote(&mut log.get_log_reader().await).await.map_err(unreadable)?;

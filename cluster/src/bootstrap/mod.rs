@@ -2,7 +2,7 @@
 //! node has nothing to do with. See "Who takes part" in `DESIGN.md`.
 //!
 //! Model: what a node belongs to stands in its data directory's identity and is written there before anybody is told.
-//! Pure parts decide (`roll`, `doorman`, `admission`, `level`); around them are the node before it takes part
+//! Pure parts decide (`roll`, `doorman`, `admission`, `level`, and the plan in `replacing`); around them are the node before it takes part
 //! (`candidate`, `run`, `joining`) and the node that does (`serving`, `attendance`).
 //!
 //! Invariants: a cluster is begun by one node alone, its founder, and only after all (or a majority) of the nodes in
@@ -16,8 +16,10 @@ pub mod admission;
 pub mod attendance;
 pub mod candidate;
 pub mod doorman;
+pub mod hinted;
 pub mod joining;
 mod level;
+mod replacing;
 pub mod roll;
 pub mod run;
 pub mod serving;
@@ -33,11 +35,8 @@ use crate::error::OpenError;
 use crate::hello::{HelloV1, PurposeV1};
 use crate::identity::{Belonging, DataDir, Identity};
 use crate::raft::{Member, NodeId};
-use crate::tcp::PeerHandler;
+use crate::tcp::{PROTOCOL_MAX, PROTOCOL_MIN, PeerHandler, TcpPeers};
 use crate::transport::{Peer, Transport};
-
-/// Lowest and highest protocol version this build speaks with its peers.
-const PROTOCOL: (u16, u16) = (1, 1);
 
 /// The nodes of a cluster as `--peers` names them: `host:port` for peers, by id.
 pub type Peers = BTreeMap<NodeId, String>;
@@ -50,6 +49,20 @@ pub trait Reception: Send + Sync {
     fn handle(&self, handler: Arc<dyn PeerHandler>);
     /// The way to the peers.
     fn transport(&self) -> Arc<dyn Transport>;
+}
+
+impl Reception for TcpPeers {
+    fn introduce(&self, hello: HelloV1) {
+        Self::introduce(self, hello);
+    }
+
+    fn handle(&self, handler: Arc<dyn PeerHandler>) {
+        Self::handle(self, handler);
+    }
+
+    fn transport(&self) -> Arc<dyn Transport> {
+        Self::transport(self)
+    }
 }
 
 /// Where it is written what a node belongs to.
@@ -85,8 +98,8 @@ impl Ledger for DataDir {
 /// What a node says of itself. `empty`: it has no data of a cluster.
 pub fn hello(identity: &Identity, member: &Member, feature_level: u16, empty: bool) -> HelloV1 {
     HelloV1 {
-        protocol_min: PROTOCOL.0,
-        protocol_max: PROTOCOL.1,
+        protocol_min: PROTOCOL_MIN,
+        protocol_max: PROTOCOL_MAX,
         group: 0,
         cluster: identity.belonging.map(|belonging| belonging.cluster),
         node: identity.node_id,

@@ -8,9 +8,7 @@ use std::sync::{Arc, Weak};
 use futures_util::future::BoxFuture;
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::metrics::RaftServerMetrics;
 use openraft::type_config::TypeConfigExt;
-use openraft::type_config::alias::WatchReceiverOf;
 
 use super::admission::{self, Verdict};
 use super::candidate::found_again;
@@ -18,14 +16,13 @@ use super::doorman::{self, Register};
 use super::run::ask_peer;
 use super::{Ledger, Peers};
 use crate::cluster::Node;
+use crate::error::ReplaceError;
 use crate::hello::HelloV1;
-use crate::peer::{AdmitV1, AdmittedV1, PeerAnswerV1, PeerRequestV1};
+use crate::peer::{AdmitV1, AdmittedV1, PeerAnswerV1, PeerRequestV1, ReplacedV1};
 use crate::raft::{AsyncRuntime, Member, NodeId, TypeConfig};
+use crate::standing::ServerWatch;
 use crate::tcp::PeerHandler;
 use crate::transport::{Peer, SnapshotOffer, Transport};
-
-/// What replication says of the vote, the leader and the members.
-pub type ServerWatch<RT> = WatchReceiverOf<TypeConfig<RT>, RaftServerMetrics<TypeConfig<RT>>>;
 
 /// The committed membership now.
 pub fn register<RT: AsyncRuntime>(server: &ServerWatch<RT>) -> Register {
@@ -79,6 +76,14 @@ impl<RT: AsyncRuntime> Serving<RT> {
         match request {
             PeerRequestV1::Found(found) => Ok(PeerAnswerV1::Admitted(found_again(&self.ledger.identity(), &found))),
             PeerRequestV1::Admit(ask) => Ok(PeerAnswerV1::Admitted(self.admit(&node, &from, ask).await)),
+            PeerRequestV1::Replace(id) => {
+                self.belongs(&from)?;
+                Ok(PeerAnswerV1::Replaced(match node.replace_here(id, &self.peers).await {
+                    Ok(()) => ReplacedV1::Done,
+                    Err(ReplaceError::Refused(line)) => ReplacedV1::No(line),
+                    Err(ReplaceError::Unavailable(line)) => ReplacedV1::Later(line),
+                }))
+            }
             other => {
                 self.belongs(&from)?;
                 Ok(node.answer_peer(other).await)

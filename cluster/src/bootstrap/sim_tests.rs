@@ -10,6 +10,7 @@ use openraft_rt_sim::SimRuntime;
 use super::sim_net::{C, Flags, Rt, World};
 use crate::cluster::{Cluster, Role};
 use crate::counter::{Command, Counter};
+use crate::error::ReplaceError;
 use crate::identity::hex;
 use crate::peer_config::Startup;
 use crate::raft::NodeId;
@@ -248,6 +249,41 @@ fn a_wiped_node_is_refused_and_the_cluster_goes_on() {
             let line = until("a refusal", || world.refusal(1)).await;
             assert!(line.contains("tenure cluster replace 1"), "{line}");
             assert_eq!(works(&world, &[2, 3]).await, round);
+        }
+    });
+}
+
+#[test]
+fn a_replaced_node_comes_back_empty_and_votes_again() {
+    in_simulation(13, async {
+        let (world, flags) = (World::default(), Flags::of(3));
+        start_all(&world, &flags);
+        works(&world, &[1, 2, 3]).await;
+        let whole = leader(&world, &[1, 2, 3]).await.replace(3).await.unwrap_err();
+        assert!(matches!(&whole, ReplaceError::Refused(line) if line.contains("nothing to replace")), "{whole}");
+        for lost in [3, 1, 2] {
+            let rest: Vec<NodeId> = (1..=3).filter(|id| *id != lost).collect();
+            world.wipe(lost);
+            world.start(lost, &format!("peer-{lost}"), &flags);
+            until("a refusal", || world.refusal(lost)).await;
+            // Long enough for a snapshot, so that the log alone does not do.
+            for _ in 0..60 {
+                let _ = leader(&world, &rest).await.submit(Command::Padded(vec![1; 1_000])).await;
+            }
+            let asked = rest[1];
+            until("a node that knows the leader", || world.node(asked)?.status().leader).await;
+            world.node(asked).unwrap().replace(lost).await.unwrap();
+            works(&world, &rest).await;
+            world.start(lost, &format!("peer-{lost}"), &flags);
+            works(&world, &[1, 2, 3]).await;
+            until("its vote", || (world.node(lost)?.status().role != Role::Learner).then_some(())).await;
+            agree(&world, &[1, 2, 3]);
+            assert_eq!(world.startup(lost), Startup::Started);
+            // It counts: one of the others may be away now.
+            world.kill(rest[0]);
+            works(&world, &[rest[1], lost]).await;
+            world.start(rest[0], &format!("peer-{}", rest[0]), &flags);
+            works(&world, &[1, 2, 3]).await;
         }
     });
 }

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn body(bytes: usize) -> Vec<u8> {
-        message::request(|body| body.resize(bytes, 7))
+        message::request(|body| body.resize(body.len() + bytes, 7))
     }
 
     #[tokio::test]

@@ -10,11 +10,22 @@ use tokio::time::timeout;
 
 use super::limits::ADDRESSES_MAX;
 
+/// What it means that there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Means {
+    /// Every address was tried, and each host said that nobody listens there.
+    Nobody,
+    /// A connection was there, and was reset at once: whoever listens may be just about to end.
+    Cut,
+    /// Anything else: nothing follows.
+    Nothing,
+}
+
 /// No connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NoWay {
-    /// Every address was tried, and each host said that nobody listens there.
-    pub refused: bool,
+    /// What it means.
+    pub means: Means,
     /// Why, one line.
     pub why: String,
 }
@@ -39,28 +50,30 @@ pub(super) async fn look_up(name: &str, within: Duration) -> Result<Vec<SocketAd
 /// # Errors
 /// [`NoWay`].
 pub(super) async fn connect(addresses: &[SocketAddr], within: Duration) -> Result<TcpStream, NoWay> {
-    let mut no_way = NoWay { refused: !addresses.is_empty(), why: "there is no address".to_owned() };
-    for address in addresses {
-        let why = match timeout(within, TcpStream::connect(address)).await {
+    let mut no_way = NoWay { means: Means::Nothing, why: "there is no address".to_owned() };
+    for (at, address) in addresses.iter().enumerate() {
+        let (means, why) = match timeout(within, TcpStream::connect(address)).await {
             // A port of the ephemeral range may meet itself: then nobody listens there.
-            Ok(Ok(stream)) if is_its_own_end(&stream) => {
-                no_way.why = format!("{address}: connection refused");
-                continue;
-            }
+            Ok(Ok(stream)) if is_its_own_end(&stream) => (Means::Nobody, "connection refused".to_owned()),
             Ok(Ok(stream)) => match tune(&stream) {
                 Ok(()) => return Ok(stream),
-                Err(error) => error.to_string(),
+                Err(error) => (Means::Cut, error.to_string()),
             },
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                no_way.why = format!("{address}: connection refused");
-                continue;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no connection within {} ms", within.as_millis()),
+            Ok(Err(error)) => (meaning(&error), error.to_string()),
+            Err(_) => (Means::Nothing, format!("no connection within {} ms", within.as_millis())),
         };
-        no_way = NoWay { refused: false, why: format!("{address}: {why}") };
+        let means = if at == 0 || means == no_way.means { means } else { Means::Nothing };
+        no_way = NoWay { means, why: format!("{address}: {why}") };
     }
     Err(no_way)
+}
+
+fn meaning(error: &io::Error) -> Means {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Means::Nobody,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => Means::Cut,
+        _ => Means::Nothing,
+    }
 }
 
 fn is_its_own_end(stream: &TcpStream) -> bool {

@@ -19,6 +19,8 @@ use super::traffic::Counters;
 const LENGTH_BYTES: usize = 4;
 /// What one read takes.
 const READ_BYTES: usize = 64 * 1024;
+/// A frame of so many bytes keeps a thread for long enough that timers would be late after some of them.
+const BUSY_BYTES: usize = 64 * 1024;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -94,12 +96,14 @@ pub(super) struct FrameReader<R> {
     limit: usize,
     silence: Duration,
     traffic: Arc<Counters>,
+    /// The last frame was a big one, which took its time to check: let others have a turn before the next.
+    busy: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Frames in clear of at most `limit` bytes.
     pub(super) fn new(from: R, limit: usize, silence: Duration) -> Self {
-        Self { from, buffer: BytesMut::new(), tags: None, limit, silence, traffic: Arc::default() }
+        Self { from, buffer: BytesMut::new(), tags: None, limit, silence, traffic: Arc::default(), busy: false }
     }
 
     /// From now on frames have tags.
@@ -117,6 +121,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// # Errors
     /// [`Cut`]; then nothing more is to be read.
     pub(super) async fn next(&mut self) -> Result<Bytes, Cut> {
+        if std::mem::take(&mut self.busy) {
+            tokio::task::yield_now().await;
+        }
         loop {
             let tag_bytes = if self.tags.is_some() { TAG_BYTES } else { 0 };
             if let Some(mut frame) = split(&mut self.buffer, self.limit, tag_bytes)? {
@@ -124,6 +131,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 if self.tags.as_mut().is_some_and(|tags| !tags.check(&frame, &tag)) {
                     return Err(Cut::Forged);
                 }
+                self.busy = frame.len() >= BUSY_BYTES;
                 self.traffic.received_frame();
                 return Ok(frame.freeze());
             }
@@ -139,9 +147,13 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Waits until the other side has closed, and throws away what it still says.
     pub(super) async fn drain(&mut self) {
-        self.buffer.clear();
-        while let Ok(Ok(1..)) = tokio::time::timeout(self.silence, self.from.read_buf(&mut self.buffer)).await {
+        loop {
             self.buffer.clear();
+            self.buffer.reserve(READ_BYTES.min(self.limit));
+            match tokio::time::timeout(self.silence, self.from.read_buf(&mut self.buffer)).await {
+                Ok(Ok(1..)) => {}
+                Ok(Ok(0) | Err(_)) | Err(_) => return,
+            }
         }
     }
 }
@@ -192,6 +204,9 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     /// # Errors
     /// [`Cut::Broke`] or [`Cut::Stalled`].
     pub(super) async fn flush(&mut self) -> Result<(), Cut> {
+        if self.buffer.len() >= BUSY_BYTES {
+            tokio::task::yield_now().await;
+        }
         let mut written = 0;
         while written < self.buffer.len() {
             match tokio::time::timeout(self.stall, self.to.write(&self.buffer[written..])).await {

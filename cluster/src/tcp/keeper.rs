@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::calls::Calls;
-use super::dial::{self, NoWay};
+use super::dial::{self, Means, NoWay};
 use super::frame::Cut;
 use super::greeting::{Greeted, NoGreeting};
 use super::journal::Cause;
@@ -163,8 +163,8 @@ impl Keeper {
         let stream = match dial::connect(&addresses, self.shared.pace.connect).await {
             Ok(stream) => stream,
             Err(no_way) => {
-                self.set_gone(no_way.refused);
-                if !no_way.refused {
+                self.set_gone(no_way.means == Means::Nobody);
+                if no_way.means == Means::Nothing {
                     self.suspect = None;
                 }
                 return Err(no_way.why);
@@ -184,7 +184,11 @@ impl Keeper {
     }
 
     async fn greet(&mut self, stream: TcpStream, own: &HelloV1) -> Result<Dialled, NoGreeting> {
-        sleep(std::mem::take(&mut self.damped)).await;
+        // Whoever is dialled says nothing first: what comes meanwhile is the connection's end.
+        let mut byte = [0];
+        if let Ok(ended) = timeout(std::mem::take(&mut self.damped), stream.peek(&mut byte)).await {
+            return Err(NoGreeting::Cut(ended.map_or_else(Cut::Broke, |_| Cut::Closed)));
+        }
         let (shared, id) = (&self.shared, self.link.id);
         let greeted = greet(shared, stream, own, PurposeV1::Requests, id).await;
         match &greeted {

@@ -54,7 +54,9 @@ pub(super) async fn send(shared: Arc<Shared>, to: Peer, offer: SnapshotOffer) ->
 
 async fn send_whole(shared: &Shared, to: &Peer, offer: SnapshotOffer) -> Result<PeerAnswerV1, TransportError> {
     let unreachable = |why: String| TransportError::Unreachable { id: to.id, why };
-    let Ok(permit) = Arc::clone(&shared.permits.snapshots_out).try_acquire_owned() else {
+    // Waits a little: what read the last one may not have noticed its end yet.
+    let permit = timeout(shared.pace.connect, Arc::clone(&shared.permits.snapshots_out).acquire_owned()).await;
+    let Ok(Ok(permit)) = permit else {
         return Err(unreachable("too many snapshots are being sent already".to_owned()));
     };
     let head = OfferV1 { vote: offer.vote, head: (&offer.head).into(), bytes: offer.bytes };

@@ -2,6 +2,7 @@
 //! lose answers, and whose nodes can be killed. Every message goes through its encoded form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod crash;
 mod forwarding;
 mod reads;
 mod replication;
@@ -143,7 +144,9 @@ impl World {
     pub async fn start(&self, id: NodeId) {
         let (log, snapshots, life, wall_ms) = {
             let mut net = self.net();
-            net.hosts.values().for_each(|host| drop(host.gone.send_if_modified(|gone| gone.remove(&id))));
+            for host in net.hosts.values() {
+                host.gone.send_if_modified(|gone| gone.remove(&id));
+            }
             let host = net.hosts.get_mut(&id).unwrap();
             host.life.send_modify(|life| *life += 1);
             let life = *host.life.borrow();
@@ -175,12 +178,18 @@ impl World {
             let cut = net.cut.clone();
             for (other, host) in net.hosts.iter().filter(|(other, _)| **other != id) {
                 if !cut.contains(other) && !cut.contains(&id) {
-                    host.gone.send_modify(|gone| drop(gone.insert(id)));
+                    host.gone.send_if_modified(|gone| gone.insert(id));
                 }
             }
             dead
         };
         drop(dead);
+    }
+
+    /// Has `id` see (or no longer see) the process of `other` gone.
+    pub fn set_gone(&self, id: NodeId, other: NodeId, is_gone: bool) {
+        let gone = &self.net().hosts[&id].gone;
+        gone.send_if_modified(|gone| if is_gone { gone.insert(other) } else { gone.remove(&other) });
     }
 
     /// The node `id`, which lives.

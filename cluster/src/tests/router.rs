@@ -39,7 +39,7 @@ fn what(request: &PeerRequestV1) -> &'static str {
         PeerRequestV1::ReadIndex => "read-index",
         PeerRequestV1::Tick { .. } => "tick",
         PeerRequestV1::LeaderGone(_) => "leader-gone",
-        PeerRequestV1::Found(_) | PeerRequestV1::Admit(_) => "bootstrap",
+        PeerRequestV1::Found(_) | PeerRequestV1::Admit(_) | PeerRequestV1::Replace(_) => "bootstrap",
     }
 }
 
