@@ -25,6 +25,7 @@ use crate::standing::Standings;
 use crate::stop::Stop;
 use crate::tick::Wanted;
 use crate::timekeeper::Timekeeper;
+use crate::transfer::{NoTarget, Transfer};
 use crate::transport::Transport;
 
 /// One node. Clones are handles to the same node; when the last is dropped, the node stops.
@@ -38,6 +39,7 @@ pub struct Cluster<M: StateMachine, RT: AsyncRuntime = TokioRuntime> {
 pub(crate) struct Node<RT: AsyncRuntime> {
     pub cluster_id: String,
     pub node_id: NodeId,
+    pub peers: crate::bootstrap::Peers,
     pub raft: Raft<RT>,
     pub time: Arc<Timekeeper<RT>>,
     pub standings: Standings<RT>,
@@ -87,7 +89,20 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
     /// # Errors
     /// [`SubmitError`]: `Unavailable` is safe to retry, `OutcomeUnknown` is not.
     pub async fn submit(&self, command: M::Command) -> Result<Applied<M::Reply>, SubmitError> {
+        self.submit_within(command, self.node.request_timeout).await
+    }
+
+    /// The same for somebody who waits for `timeout` only: then the request timeout, if that is longer, does not hold.
+    ///
+    /// # Errors
+    /// As [`Cluster::submit`].
+    pub async fn submit_within(
+        &self,
+        command: M::Command,
+        timeout: Duration,
+    ) -> Result<Applied<M::Reply>, SubmitError> {
         let node = &*self.node;
+        let timeout = timeout.min(node.request_timeout);
         let started = TypeConfig::<RT>::now();
         let internal = |error: &dyn std::fmt::Display| SubmitError::Internal(error.to_string());
         let bytes = entry::encode_command::<M>(&command).map_err(|error| internal(&error))?;
@@ -96,8 +111,8 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(SubmitError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
         }
-        let answer =
-            node.intake.propose(Some(bytes), reply_bytes, node.request_timeout).await.map_err(|no| node.refuse(no))?;
+        let answer = node.intake.propose(Some(bytes), reply_bytes, timeout).await;
+        let answer = answer.map_err(|no| node.refuse(no, timeout))?;
         let reply = entry::decode_reply::<M>(&answer.reply).map_err(|error| internal(&error))?;
         node.observer.answered(TypeConfig::<RT>::now().saturating_duration_since(started));
         Ok(Applied { reply, witness: Witness { position: answer.position, clock: answer.clock, term: answer.term } })
@@ -112,8 +127,21 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         &self,
         read: impl Fn(&M, ReadAt) -> Result<R, NeedsTick> + Send + Sync,
     ) -> Result<Seen<R>, ReadError> {
+        self.read_within(read, self.node.request_timeout).await
+    }
+
+    /// The same for somebody who waits for `timeout` only: then the request timeout, if that is longer, does not hold.
+    ///
+    /// # Errors
+    /// As [`Cluster::read`].
+    pub async fn read_within<R: Send>(
+        &self,
+        read: impl Fn(&M, ReadAt) -> Result<R, NeedsTick> + Send + Sync,
+        timeout: Duration,
+    ) -> Result<Seen<R>, ReadError> {
         let node = &*self.node;
-        match TypeConfig::<RT>::timeout(node.request_timeout, self.reads.read(&read)).await {
+        let timeout = timeout.min(node.request_timeout);
+        match TypeConfig::<RT>::timeout(timeout, self.reads.read(&read)).await {
             Ok(Ok(done)) => {
                 let witness = Witness { position: done.view.position, clock: done.at.now, term: done.term };
                 Ok(Seen { value: done.value, witness, age_ms: 0 })
@@ -122,7 +150,7 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
             Ok(Err(Unreadable::AsksForEver)) => {
                 Err(ReadError::Unavailable("the reader asks for a tick at every time".to_owned()))
             }
-            Err(_) => Err(ReadError::Unavailable(node.too_late("the state could not be proved current"))),
+            Err(_) => Err(ReadError::Unavailable(node.too_late("the state could not be proved current", timeout))),
         }
     }
 
@@ -139,6 +167,15 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         let value = read(&view.machine, at);
         let witness = Witness { position: view.position, clock: view.stamp, term: view.term };
         Seen { value, witness, age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    /// Hands leadership over to `to`, or to the voter that is fit best, and returns who leads then. What waits here goes
+    /// to the successor.
+    ///
+    /// # Errors
+    /// [`NoTarget`]: nobody may take over now, and this node leads on; or it does not lead.
+    pub async fn hand_over(&self, to: Option<NodeId>) -> Result<NodeId, NoTarget> {
+        Transfer::new(&self.node).hand_over(to).await
     }
 
     /// The node's state now.
@@ -170,19 +207,27 @@ impl<RT: AsyncRuntime> Node<RT> {
         self.time.quorum_age().min(self.time.elapsed().saturating_sub(fresh_at))
     }
 
-    fn refuse(&self, no: NoAnswer) -> SubmitError {
+    /// Has this node, which follows, lately applied all that its leader called committed? Else its linearizable reads
+    /// would wait long: it has just started, or catches up.
+    pub(crate) fn is_current(&self) -> bool {
+        let applied = self.mark.borrow().index();
+        let fresh_at = self.freshness.lock().unwrap_or_else(PoisonError::into_inner).fresh_at(applied);
+        !fresh_at.is_zero() && self.time.elapsed().saturating_sub(fresh_at) < self.limit * 2
+    }
+
+    fn refuse(&self, no: NoAnswer, timeout: Duration) -> SubmitError {
         SubmitError::Unavailable(match no {
             NoAnswer::Unknown => return SubmitError::OutcomeUnknown,
             NoAnswer::Stopped if self.stop.is_stopping() => {
                 "the node is stopping; the command was not ordered".to_owned()
             }
-            NoAnswer::NoRoom => self.too_late("too many commands wait; this one was not ordered"),
-            NoAnswer::Withdrawn | NoAnswer::Stopped => self.too_late("the command was not ordered"),
+            NoAnswer::NoRoom => self.too_late("too many commands wait; this one was not ordered", timeout),
+            NoAnswer::Withdrawn | NoAnswer::Stopped => self.too_late("the command was not ordered", timeout),
         })
     }
 
-    fn too_late(&self, what: &str) -> String {
+    fn too_late(&self, what: &str, timeout: Duration) -> String {
         let why = self.not_ready().unwrap_or("overloaded");
-        format!("{what} within {} ms: {why}", self.request_timeout.as_millis())
+        format!("{what} within {} ms: {why}", timeout.as_millis())
     }
 }

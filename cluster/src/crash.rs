@@ -2,9 +2,9 @@
 //!
 //! Model: a transport knows of some peers that their process is *surely gone*: the connection was reset and a new one
 //! refused. A voter that sees its leader gone waits for its turn (the lowest id first), then asks the other voters. One
-//! that stands under the same leadership, sees the same with its own eyes and lacks nothing that the candidate has not,
-//! agrees, and from then on takes that leader's hold on it as ended. With a majority (the candidate included) the
-//! candidate campaigns at once, as if the leader had handed over to it.
+//! that stands under the same leadership, sees the same with its own eyes and has nothing that the candidate lacks,
+//! agrees; by that alone nothing changes. With a majority (the candidate included) the candidate campaigns at once, as if
+//! the leader had handed over to it.
 //!
 //! Invariants: at most once a term and node; silence, a slow link, or what one node sees alone deposes nobody, since each
 //! of a majority must see it. Whatever is decided here, only a majority's votes make a leader: a wrong guess costs an
@@ -217,12 +217,9 @@ impl<RT: AsyncRuntime> Node<RT> {
         // Whether it was seen is judged below, together with the rest.
         let _ = TypeConfig::<RT>::timeout(SEE_WITHIN, seen).await;
         let agrees = sight(&self.standings, &self.transport.gone().borrow()).agrees(&asked, last(&self.raft));
-        if agrees {
-            let request = transfer(asked.leader, asked.candidate, asked.last).map_err(|error| error.to_string())?;
-            let told = self.raft.handle_transfer_leader(request).await.map_err(|error| error.to_string())?;
-            return Ok(PeerAnswerV1::LeaderGone(told.is_ok()));
-        }
-        Ok(PeerAnswerV1::LeaderGone(false))
+        // An opinion, and no more: the leader's hold on this node stands until the candidate, with a majority behind it,
+        // asks for votes as after a transfer. If it gets no majority, nothing has changed.
+        Ok(PeerAnswerV1::LeaderGone(agrees))
     }
 }
 

@@ -79,6 +79,8 @@ impl World {
             executor: Arc::new(Inline),
             wall: Arc::new(|| 1_700_000_000_000),
             transport: NoPeers::shared(),
+            peers: crate::bootstrap::Peers::new(),
+            remedy: crate::Remedy::default(),
             keep: Box::new(()),
         };
         let cluster = Cluster::start(&self.config, parts, Arc::new(|_, _| {})).await.unwrap();

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::raft::NodeId;
+
 /// A command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
@@ -43,6 +45,28 @@ pub enum ReplaceError {
     Unavailable(String),
 }
 
+/// How to go on from damaged data. An older copy is no way on for one of several nodes: it has forgotten votes and entries
+/// that the others count on, and would help to lose what was acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, thiserror::Error)]
+pub enum Remedy {
+    /// The node is alone: nobody else has its data.
+    #[error("restore the directory from a backup")]
+    Backup,
+    /// This node is one of several, which have its data.
+    #[error(
+        "run `tenure cluster replace {0}` on a node that serves, then start this one with an empty --data; never bring \
+         back an older copy of its data"
+    )]
+    Replace(NodeId),
+    /// It cannot be told whether the node is alone.
+    #[default]
+    #[error(
+        "restore the directory from a backup only if the node is alone; if it is one of several, run `tenure cluster \
+         replace` with its id on a node that serves, then start it with an empty --data"
+    )]
+    Unknown,
+}
+
 /// A node cannot start. Each text is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -61,12 +85,14 @@ pub enum OpenError {
         what: String,
     },
     /// The data is damaged. Nothing was changed.
-    #[error("data directory {path} is damaged: {what}")]
+    #[error("data directory {path} is damaged: {what}. Nothing was changed. To go on: {remedy}")]
     Damaged {
         /// The directory.
         path: PathBuf,
-        /// Where and how, and how to go on.
+        /// Where and how.
         what: String,
+        /// How to go on.
+        remedy: Remedy,
     },
     /// The directory cannot be read or written.
     #[error("data directory {path}: {what}: {source}")]

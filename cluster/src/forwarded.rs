@@ -79,7 +79,8 @@ async fn outcomes<RT: AsyncRuntime>(waiters: Vec<Waiter<RT>>, grace: Duration) -
     all.into_iter().map(|one| one.outcome.unwrap_or(OrderedV1::Unknown)).collect()
 }
 
-/// Ends what is to be ended now, and says when to look again.
+/// Ends what is to be ended now, and says when to look again. One answer goes back for all: with the first whose time is
+/// up, all that are still queued are let go of. Who sent them has time left, and this leader takes too long.
 fn expire<RT: AsyncRuntime>(open: &mut [Open<RT>], grace: Duration) -> Option<InstantOf<TypeConfig<RT>>> {
     let now = TypeConfig::<RT>::now();
     for one in open.iter_mut().filter(|one| one.outcome.is_none() && one.until <= now) {
@@ -90,6 +91,11 @@ fn expire<RT: AsyncRuntime>(open: &mut [Open<RT>], grace: Duration) -> Option<In
         };
         one.late = true;
         one.until += grace;
+    }
+    if open.iter().any(|one| one.outcome == Some(OrderedV1::NotOrdered)) {
+        for one in open.iter_mut().filter(|one| one.outcome.is_none() && one.waiter.withdraw()) {
+            one.outcome = Some(OrderedV1::NotOrdered);
+        }
     }
     open.iter().filter(|one| one.outcome.is_none()).map(|one| one.until).min()
 }
@@ -106,7 +112,12 @@ fn outcome(answer: Result<Answer, NoAnswer>) -> OrderedV1 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use openraft::AsyncRuntime as _;
+    use openraft_rt_sim::SimRuntime;
+
     use super::*;
+    use crate::proposal;
 
     fn forwarded(count: usize, bytes: usize) -> Vec<ForwardedV1> {
         let one = ForwardedV1 { command: vec![0; bytes].into(), reply_bytes: u64::MAX, patience_ms: 9 };
@@ -127,5 +138,53 @@ mod tests {
             let refused = check(forwarded(count, bytes)).unwrap_err();
             assert!(refused.contains(expected), "{refused}");
         }
+    }
+
+    type C = TypeConfig<SimRuntime>;
+
+    fn patient(ms: u32) -> ForwardedV1 {
+        ForwardedV1 { command: vec![7].into(), reply_bytes: 1, patience_ms: ms }
+    }
+
+    #[test]
+    fn a_queue_that_nobody_empties_any_more_orders_nothing_of_a_batch() {
+        SimRuntime::with_seed(1).block_on(async {
+            let (intake, queue) = proposal::channel::<SimRuntime>(100);
+            drop(queue);
+            let outcomes = order(&intake, vec![patient(50), patient(60)], Duration::ZERO).await;
+            assert_eq!(
+                outcomes,
+                Ok(vec![OrderedV1::NotOrdered, OrderedV1::NotOrdered]),
+                "each for itself, not the batch"
+            );
+        });
+    }
+
+    #[test]
+    fn a_proposer_that_ends_amid_a_batch_leaves_what_it_took_unknown() {
+        SimRuntime::with_seed(2).block_on(async {
+            let (intake, mut queue) = proposal::channel::<SimRuntime>(100);
+            let ends = async {
+                let taken = queue.recv().await.unwrap();
+                assert!(taken.hand_off());
+                drop(queue);
+                C::sleep(Duration::from_millis(5)).await;
+                drop(taken);
+            };
+            let ordered = order(&intake, vec![patient(50), patient(50)], Duration::from_millis(50));
+            let (outcomes, ()) = futures_util::future::join(ordered, ends).await;
+            assert_eq!(outcomes, Ok(vec![OrderedV1::Unknown, OrderedV1::NotOrdered]));
+        });
+    }
+
+    #[test]
+    fn the_patient_come_back_with_the_impatient() {
+        SimRuntime::with_seed(3).block_on(async {
+            let (intake, _queue) = proposal::channel::<SimRuntime>(100);
+            let started = C::now();
+            let outcomes = order(&intake, vec![patient(5_000), patient(40)], Duration::from_secs(5)).await;
+            assert_eq!(outcomes, Ok(vec![OrderedV1::NotOrdered, OrderedV1::NotOrdered]));
+            assert!(C::now() - started < Duration::from_millis(100), "who waits longest does not hold up the others");
+        });
     }
 }

@@ -98,7 +98,7 @@ impl<M: StateMachine> Hosted<M> {
     }
 
     /// As a build does that supports feature levels up to this one.
-    #[must_use]
+    #[cfg(test)]
     pub fn supporting(self, feature_level: u16) -> Self {
         Self { feature_level, ..self }
     }

@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 pub use format::{Belonging, ClusterId, Identity, hex};
 
 use crate::codec::DecodeError;
-use crate::error::OpenError;
+use crate::error::{OpenError, Remedy};
 use crate::raft::NodeId;
 use crate::sealed;
 
@@ -206,10 +206,13 @@ struct Survey {
 fn survey(path: &Path) -> Result<Survey, OpenError> {
     let names = names(path)?;
     let has = |name: &str| names.iter().any(|other| other == name);
-    let damaged = |what: String| Err(OpenError::Damaged { path: path.to_path_buf(), what });
+    let damaged = |what: String, remedy| Err(OpenError::Damaged { path: path.to_path_buf(), what, remedy });
     if has(IDENTITY) {
         return match [LOG, SNAPSHOTS].into_iter().find(|name| !has(name)) {
-            Some(lost) => damaged(format!("{lost}/ is missing: restore the directory from a backup")),
+            Some(lost) => {
+                let remedy = load(path, None).map_or(Remedy::Unknown, |identity| identity.remedy());
+                damaged(format!("{lost}/ is missing"), remedy)
+            }
             None => Ok(Survey { identity: true }),
         };
     }
@@ -224,7 +227,7 @@ fn survey(path: &Path) -> Result<Survey, OpenError> {
     }
     for name in [LOG, SNAPSHOTS].into_iter().filter(|name| has(name)) {
         if !self::names(&path.join(name))?.is_empty() {
-            return damaged(format!("{name}/ holds data but the identity file is missing: restore it from a backup"));
+            return damaged(format!("{name}/ holds data but the identity file is missing"), Remedy::Unknown);
         }
     }
     Ok(Survey { identity: false })
@@ -250,7 +253,8 @@ fn lock(path: &Path) -> Result<File, OpenError> {
 fn load(path: &Path, node_id: Option<NodeId>) -> Result<Identity, OpenError> {
     let damaged = |what: String| OpenError::Damaged {
         path: path.to_path_buf(),
-        what: format!("{IDENTITY}: {what}: restore that file from a backup"),
+        what: format!("{IDENTITY}: {what}"),
+        remedy: Remedy::Unknown,
     };
     let envelope = sealed::read(&path.join(IDENTITY)).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => damaged(error.to_string()),

@@ -62,10 +62,15 @@ pub mod tcp;
 mod tests;
 mod tick;
 mod timekeeper;
+mod transfer;
 pub mod transport;
+
+/// For a log's filter: replication calls it an error that a node has stopped. Why it did the node says itself.
+pub const QUIET: &str = "openraft::raft::raft_inner=off";
 
 pub use cluster::{Applied, Cluster, EventAt, Role, Seen, Status, Witness};
 pub use config::{Config, Observer};
-pub use error::{OpenError, ReadError, ReplaceError, StopReason, SubmitError};
+pub use error::{OpenError, ReadError, Remedy, ReplaceError, StopReason, SubmitError};
 pub use machine::{LoadError, Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};
 pub use peer_config::{PeerConfig, Secret, Startup};
+pub use transfer::NoTarget;

@@ -21,10 +21,15 @@ use openraft::{AnyError, OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
 use crate::executor::{self, Executor};
 use crate::peer::{AppendV1, PeerAnswerV1, PeerRequestV1, TransferV1, VoteRequestV1};
-use crate::raft::{AsyncRuntime, Member, NodeId, TypeConfig, Vote};
+use crate::raft::{AsyncRuntime, Member, NodeId, PlainLogId, TypeConfig, Vote};
 use crate::snapshot::{SnapshotError, SnapshotStore, Stored};
 use crate::snapshotter::Snapshot;
 use crate::transport::{Peer, SnapshotOffer, Transport, TransportError};
+
+/// Bytes of entries that a peer must be able to take in and sync a second. A heartbeat's budget is for what has none:
+/// a follower far behind is sent some MiB at once, and given up too early they would be sent again and again, each time
+/// behind the last try, so that it never catches up.
+const APPEND_BYTES_PER_SECOND: u64 = 1024 * 1024;
 
 /// What replication says of the members and of its quorum, once it runs.
 pub type Members<RT> = Arc<OnceLock<WatchReceiverOf<TypeConfig<RT>, RaftMetrics<TypeConfig<RT>>>>>;
@@ -52,6 +57,12 @@ pub struct Link<RT: AsyncRuntime> {
     executor: Arc<dyn Executor>,
 }
 
+/// What an append may take whose entries have so many bytes, when one without any may take `heartbeat`. A peer that is
+/// silent is given up before by the transport.
+fn append_within(heartbeat: Duration, bytes: u64) -> Duration {
+    heartbeat + Duration::from_micros(bytes.saturating_mul(1_000_000) / APPEND_BYTES_PER_SECOND)
+}
+
 /// An error of replication's that a transport's stands for.
 fn rpc_error<RT: AsyncRuntime>(error: &TransportError) -> RPCError<TypeConfig<RT>> {
     let text = AnyError::error(error.to_string());
@@ -70,9 +81,13 @@ impl<RT: AsyncRuntime> Link<RT> {
         Peer { id: self.id, member: now.unwrap_or_else(|| self.member.clone()), hints: Vec::new() }
     }
 
-    /// How long ago a quorum last followed this leader, milliseconds.
-    fn quorum_age_ms(&self) -> u32 {
-        let acked = self.members.get().and_then(|metrics| metrics.borrow_watched().last_quorum_acked);
+    /// How long ago a quorum last followed this leader, milliseconds, to be said with what it calls `committed`; for
+    /// ever if more is committed by now: the request waited, and of that it says nothing.
+    fn quorum_age_ms(&self, committed: Option<&PlainLogId>) -> u32 {
+        let acked = self.members.get().and_then(|metrics| {
+            let metrics = metrics.borrow_watched();
+            metrics.last_quorum_acked.filter(|_| committed >= metrics.cluster_committed.as_ref())
+        });
         let age = acked.map(|acked| TypeConfig::<RT>::now().saturating_duration_since(acked.into_inner()));
         age.and_then(|age| u32::try_from(age.as_millis()).ok()).unwrap_or(u32::MAX)
     }
@@ -145,8 +160,9 @@ impl<RT: AsyncRuntime> RaftNetworkV2<TypeConfig<RT>> for Link<RT> {
             PeerAnswerV1::Append(answer) => Ok(answer),
             other => Err(other),
         };
-        let request = PeerRequestV1::Append(AppendV1::of::<RT>(&rpc, self.quorum_age_ms()));
-        self.call(request, option.hard_ttl(), take, |answer| answer.plain::<RT>()).await
+        let append = AppendV1::of::<RT>(&rpc, self.quorum_age_ms(rpc.leader_commit.as_ref()));
+        let within = append_within(option.hard_ttl(), append.bytes());
+        self.call(PeerRequestV1::Append(append), within, take, |answer| answer.plain::<RT>()).await
     }
 
     async fn vote(

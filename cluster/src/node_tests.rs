@@ -63,6 +63,8 @@ impl World {
             executor: Arc::new(Inline),
             wall: Arc::new(move || wall_ms.load(Ordering::Relaxed)),
             transport: NoPeers::shared(),
+            peers: crate::bootstrap::Peers::new(),
+            remedy: crate::Remedy::default(),
             keep: Box::new(()),
         };
         let events = Arc::new(move |at: EventAt, event: &Reset| heard.lock().unwrap().push((at, *event)));
@@ -77,6 +79,17 @@ impl World {
         drop(cluster);
         self.start().await
     }
+}
+
+#[test]
+fn one_of_several_that_only_voted_does_not_wait_to_lead_alone() {
+    in_simulation(async {
+        let world = World::new();
+        let vote = crate::persisted::VoteV1 { term: 1, node: Some(2), committed: true };
+        openraft::storage::RaftLogStorage::save_vote(&mut world.log.clone(), &vote.try_into().unwrap()).await.unwrap();
+        let Err(error) = world.try_start().await else { panic!("it leads") };
+        assert!(error.to_string().contains("one of several"), "{error}");
+    });
 }
 
 async fn sleep(ms: u64) {

@@ -117,9 +117,10 @@ fn parts(
     keep: Box<dyn Send>,
 ) -> Result<Parts<LogStore<TokioRuntime>>, OpenError> {
     let identity = dir.identity();
-    let snapshots = Arc::new(SledSnapshots::open(dir.snapshot_dir())?);
-    let options =
-        LogOptions { segment_bytes: config.segment_bytes, must_exist: dir.has_log(), ..LogOptions::default() };
+    let remedy = identity.remedy();
+    let snapshots = SledSnapshots::open(dir.snapshot_dir()).map_err(|error| error.at_opening(remedy))?;
+    let (segment_bytes, must_exist) = (config.segment_bytes, dir.has_log());
+    let options = LogOptions { segment_bytes, must_exist, remedy, ..LogOptions::default() };
     let disk = Arc::new(OsDisk::under(Arc::clone(dir) as _));
     let log = LogStore::open(disk, dir.log_dir(), options, Arc::clone(&config.observer))?;
     Ok(Parts {
@@ -127,10 +128,12 @@ fn parts(
         node_id: identity.node_id,
         gauge: Arc::new(log.clone()),
         log,
-        snapshots,
+        snapshots: Arc::new(snapshots),
         executor: Arc::new(Threads),
         wall,
         transport: NoPeers::shared(),
+        peers: crate::bootstrap::Peers::new(),
+        remedy,
         keep,
     })
 }

@@ -11,6 +11,7 @@ use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 
+use crate::cluster::Node;
 use crate::config::Observer;
 use crate::entry;
 use crate::error::StopReason;
@@ -21,7 +22,8 @@ use crate::stop::Stop;
 use crate::timekeeper::{Lead, Timekeeper};
 
 /// What became of an entry.
-enum Fate {
+#[derive(Debug)]
+pub(crate) enum Fate {
     /// It was applied.
     Applied(Replies),
     /// It was surely not appended.
@@ -32,23 +34,33 @@ enum Fate {
 
 /// See the module's head.
 pub struct Orderer<RT: AsyncRuntime> {
-    /// This node.
-    pub node: NodeId,
-    /// Replication.
-    pub raft: Raft<RT>,
-    /// The clock.
-    pub time: Arc<Timekeeper<RT>>,
-    /// Told of each entry.
-    pub observer: Arc<dyn Observer>,
-    /// How a fault stops the node.
-    pub stop: Arc<Stop>,
+    node: NodeId,
+    raft: Raft<RT>,
+    time: Arc<Timekeeper<RT>>,
+    observer: Arc<dyn Observer>,
+    stop: Arc<Stop>,
 }
 
 impl<RT: AsyncRuntime> Orderer<RT> {
+    /// Orders the proposals of `node`.
+    pub(crate) fn of(node: &Node<RT>) -> Self {
+        Self {
+            node: node.node_id,
+            raft: node.raft.clone(),
+            time: Arc::clone(&node.time),
+            observer: Arc::clone(&node.observer),
+            stop: Arc::clone(&node.stop),
+        }
+    }
+
     /// Orders `batch`, which is handed off, as one entry, and answers it. Returns what was surely not appended, in order.
     pub async fn order(self: Arc<Self>, lead: Lead, batch: Vec<Proposal<RT>>) -> Vec<Proposal<RT>> {
         let commands = batch.iter().filter_map(|proposal| proposal.command.clone()).collect();
-        match self.commit(lead, commands).await {
+        let fate = match self.stamp(lead, commands) {
+            Some(entry) => self.append(lead, entry).await,
+            None => Fate::NotAppended,
+        };
+        match fate {
             Fate::Applied(replies) => answer(batch, lead, replies),
             Fate::NotAppended => return batch.into_iter().filter_map(Proposal::take_back).collect(),
             // Dropping a proposal that was handed off says so.
@@ -57,21 +69,20 @@ impl<RT: AsyncRuntime> Orderer<RT> {
         Vec::new()
     }
 
-    /// Stamps `commands`, hands them to replication as one entry, and waits for what becomes of it.
-    async fn commit(&self, lead: Lead, commands: Vec<Bytes>) -> Fate {
-        let Some(stamp) = self.time.hand_off(lead) else { return Fate::NotAppended };
-        let bytes = match entry::encode(stamp, self.time.wall_ms(), &commands) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.stop.stop(StopReason::Replication(error.to_string()));
-                return Fate::NotAppended;
-            }
-        };
+    /// Stamps `commands` under `lead`; `None` when that is over. An entry that is stamped is to be appended, or given up.
+    pub(crate) fn stamp(&self, lead: Lead, commands: Vec<Bytes>) -> Option<Batch> {
+        let stamp = self.time.hand_off(lead)?;
+        let bytes = entry::encode(stamp, self.time.wall_ms(), &commands);
+        let bytes = bytes.map_err(|error| self.stop.stop(StopReason::Replication(error.to_string()))).ok()?;
         self.observer.proposed(commands.len(), bytes.len());
-        drop(commands);
+        Some(Batch(bytes))
+    }
+
+    /// Hands an entry that was stamped under `lead` to replication, and waits for what becomes of it.
+    pub(crate) async fn append(&self, lead: Lead, entry: Batch) -> Fate {
         let leader = LeaderId::<RT> { term: lead.term, node_id: self.node };
         let (responder, result) = ProgressResponder::<_, ClientWriteResult<TypeConfig<RT>>>::complete_only();
-        let sent = self.raft.write(Batch(bytes)).with_leader(leader).responder(responder).await;
+        let sent = self.raft.write(entry).with_leader(leader).responder(responder).await;
         let result = match sent {
             Ok(()) => result.await.ok(),
             Err(_) => None,

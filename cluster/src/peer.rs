@@ -8,7 +8,7 @@ use openraft::raft::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::persisted::{EntryV2, Foreign, LogIdV1, VoteV1};
+use crate::persisted::{EntryV2, Foreign, LogIdV1, PayloadV2, VoteV1};
 use crate::raft::{AsyncRuntime, NodeId, TypeConfig};
 
 /// Entries from a leader; none is a heartbeat.
@@ -273,6 +273,15 @@ fn twin(id: Option<&crate::raft::PlainLogId>) -> Option<LogIdV1> {
 }
 
 impl AppendV1 {
+    /// Of its entries' batches: what makes it long.
+    pub fn bytes(&self) -> u64 {
+        let bytes = |entry: &EntryV2| match &entry.payload {
+            PayloadV2::Batch(bytes) => bytes.len() as u64,
+            PayloadV2::Blank | PayloadV2::Membership(_) => 0,
+        };
+        self.entries.iter().map(bytes).sum()
+    }
+
     /// From replication.
     pub fn of<RT: AsyncRuntime>(request: &AppendEntriesRequest<TypeConfig<RT>>, quorum_age_ms: u32) -> Self {
         Self {

@@ -34,21 +34,16 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
 }
 
 impl<RT: AsyncRuntime> Node<RT> {
-    /// This node, as its handles call it.
-    fn node(&self) -> &Self {
-        self
-    }
-
     /// Answers a peer's request. Who may ask, and that it is a member of this cluster, is the transport's to know.
     pub async fn answer_peer(&self, request: PeerRequestV1) -> PeerAnswerV1 {
         self.try_answer_peer(request).await.unwrap_or_else(PeerAnswerV1::Refused)
     }
 
     async fn try_answer_peer(&self, request: PeerRequestV1) -> Result<PeerAnswerV1, String> {
-        let raft = &self.node().raft;
+        let raft = &self.raft;
         let senseless = |error: Foreign| error.to_string();
         match request {
-            PeerRequestV1::Append(append) => self.node().append(append).await,
+            PeerRequestV1::Append(append) => self.append(append).await,
             PeerRequestV1::Vote(vote) => {
                 let answer = raft.vote(vote.plain::<RT>().map_err(senseless)?).await;
                 answer.map(|answer| PeerAnswerV1::Vote(VoteAnswerV1::of::<RT>(&answer))).map_err(dead)
@@ -62,10 +57,10 @@ impl<RT: AsyncRuntime> Node<RT> {
                 let answer = answer.map_err(|error| error.to_string())?;
                 Ok(PeerAnswerV1::Transfer(TransferAnswerV1::of::<RT>(&answer)))
             }
-            PeerRequestV1::Forward(commands) => self.node().order_forwarded(commands).await,
-            PeerRequestV1::ReadIndex => self.node().read_index().await,
-            PeerRequestV1::Tick { term, stamp_ms } => self.node().tick(term, Stamp(stamp_ms)),
-            PeerRequestV1::LeaderGone(asked) => self.node().confirm_gone(asked).await,
+            PeerRequestV1::Forward(commands) => self.order_forwarded(commands).await,
+            PeerRequestV1::ReadIndex => self.read_index().await,
+            PeerRequestV1::Tick { term, stamp_ms } => self.tick(term, Stamp(stamp_ms)),
+            PeerRequestV1::LeaderGone(asked) => self.confirm_gone(asked).await,
             // Who may take part is not asked of replication: `bootstrap::serving` answers.
             PeerRequestV1::Found(_) | PeerRequestV1::Admit(_) | PeerRequestV1::Replace(_) => {
                 Err("not understood".to_owned())
@@ -79,7 +74,7 @@ impl<RT: AsyncRuntime> Node<RT> {
     }
 
     async fn try_receive_snapshot(&self, offer: SnapshotOffer) -> Result<PeerAnswerV1, String> {
-        let node = self.node();
+        let node = self;
         let vote = offer.vote.try_into().map_err(|error: Foreign| error.to_string())?;
         let snapshots = Arc::clone(&node.around.snapshots);
         let stored = network::store(snapshots, &node.around.executor, offer).await;
@@ -95,11 +90,14 @@ impl<RT: AsyncRuntime> Node<RT> {
     async fn append(&self, append: AppendV1) -> Result<PeerAnswerV1, String> {
         let quorum_at = self.time.elapsed().saturating_sub(Duration::from_millis(append.quorum_age_ms.into()));
         // A leader knows all that was committed before it once it has committed an entry of its own.
-        let committed = append.committed.filter(|committed| committed.term == append.vote.term);
+        let committed =
+            append.committed.filter(|last| (last.term, Some(last.node)) == (append.vote.term, append.vote.node));
         let append = append.plain::<RT>().map_err(|error| error.to_string())?;
         let answer = AppendedV1::of::<RT>(&self.raft.append_entries(append).await.map_err(dead)?);
         if let (Some(committed), false) = (committed, matches!(answer, AppendedV1::Outvoted(_))) {
             let mut freshness = self.freshness.lock().unwrap_or_else(PoisonError::into_inner);
+            // What is applied makes place first: nobody may have asked for long.
+            freshness.fresh_at(self.mark.borrow().index());
             freshness.hear(committed.index, quorum_at);
         }
         Ok(PeerAnswerV1::Append(answer))

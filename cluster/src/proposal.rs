@@ -26,6 +26,10 @@ use crate::raft::{AsyncRuntime, TypeConfig};
 /// Bytes that proposals may hold together.
 const ROOM_BYTES: usize = 64 * 1024 * 1024;
 
+/// With less time left than this, what was not ordered is not tried again: its answer would come too late, and leave a
+/// submitter in doubt who may be told for sure.
+const WORTH_A_TRY: Duration = Duration::from_millis(10);
+
 const QUEUED: u8 = 0;
 const HANDED_OFF: u8 = 1;
 const WITHDRAWN: u8 = 2;
@@ -105,11 +109,11 @@ impl<RT: AsyncRuntime> Proposal<RT> {
         self.state.compare_exchange(QUEUED, HANDED_OFF, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// It was surely not appended: queued again, unless its time is up or nobody waits for it any more.
+    /// It was surely not appended: queued again, unless its time is as good as up or nobody waits for it any more.
     pub fn take_back(self) -> Option<Self> {
         // Stored first: dropped in this state it says that it was not appended.
         self.state.store(QUEUED, Ordering::Release);
-        if self.answer.is_closed() || self.patience().is_zero() { None } else { Some(self) }
+        if self.answer.is_closed() || self.patience() < WORTH_A_TRY { None } else { Some(self) }
     }
 
     /// Answers it. Nobody may be listening any more.
@@ -204,7 +208,7 @@ impl<RT: AsyncRuntime> Intake<RT> {
     ) -> Result<Answer, NoAnswer> {
         let deadline = TypeConfig::<RT>::now() + timeout;
         let room = self.room(self.size(weight(command.as_ref(), reply_bytes)), deadline).await?;
-        let mut waiter = self.put(command, reply_bytes, deadline, Origin::Here, room)?;
+        let mut waiter = self.put(command, reply_bytes, deadline, Origin::Here, room);
         match waiter.answered_until(deadline).await {
             Some(answer) => answer,
             None if waiter.withdraw() => Err(NoAnswer::Withdrawn),
@@ -225,17 +229,16 @@ impl<RT: AsyncRuntime> Intake<RT> {
             return Err(NoAnswer::NoRoom);
         }
         let mut room = self.room(total, now + patience).await?;
-        let mut waiters = Vec::with_capacity(commands.len());
-        for offered in commands {
-            // Never short: the sum of the sizes was taken.
-            let part = room.split(size(&offered)).ok_or(NoAnswer::NoRoom)?;
-            let (command, reply_bytes, patience) = offered;
-            waiters.push(self.put(Some(command), reply_bytes, now + patience, Origin::Peer, part)?);
-        }
-        Ok(waiters)
+        // Never short: the sum of the sizes was taken. And before the first is put in: from then on there is no going
+        // back, since that one may be ordered at once.
+        let parts: Option<Vec<_>> = commands.iter().map(|offered| room.split(size(offered))).collect();
+        let put = |((command, reply_bytes, patience), part)| {
+            self.put(Some(command), reply_bytes, now + patience, Origin::Peer, part)
+        };
+        Ok(commands.into_iter().zip(parts.ok_or(NoAnswer::NoRoom)?).map(put).collect())
     }
 
-    /// Puts a proposal in.
+    /// Puts a proposal in. If nobody takes it any more, its waiter hears so.
     fn put(
         &self,
         command: Option<Bytes>,
@@ -243,13 +246,14 @@ impl<RT: AsyncRuntime> Intake<RT> {
         deadline: InstantOf<TypeConfig<RT>>,
         origin: Origin,
         room: OwnedSemaphorePermit,
-    ) -> Result<Waiter<RT>, NoAnswer> {
+    ) -> Waiter<RT> {
         let state = Arc::new(AtomicU8::new(QUEUED));
         let ticket = Ticket(Arc::clone(&state));
         let (answer, answered) = oneshot::channel();
         let proposal = Proposal { command, reply_bytes, deadline, origin, state, answer, _room: room };
-        self.queue.send(proposal).map_err(|_| NoAnswer::Stopped)?;
-        Ok(Waiter { deadline, ticket, answered })
+        // Without a proposer it is dropped here, queued: surely not ordered, and it alone.
+        let _ = self.queue.send(proposal);
+        Waiter { deadline, ticket, answered }
     }
 
     /// Room that a proposal of `weight` takes.

@@ -51,6 +51,15 @@ enum Turn {
     Forward(Followed, OwnedSemaphorePermit),
 }
 
+/// What there was to do at a look.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Something waits.
+    work: bool,
+    /// What came back is not tried again yet.
+    resting: bool,
+}
+
 /// See the module's head.
 pub struct Proposer<RT: AsyncRuntime> {
     queue: mpsc::UnboundedReceiver<Proposal<RT>>,
@@ -82,13 +91,6 @@ pub struct Proposer<RT: AsyncRuntime> {
 impl<RT: AsyncRuntime> Proposer<RT> {
     /// The proposer of `node`.
     pub(crate) fn new(node: &Node<RT>, queue: mpsc::UnboundedReceiver<Proposal<RT>>) -> Self {
-        let orderer = Orderer {
-            node: node.node_id,
-            raft: node.raft.clone(),
-            time: Arc::clone(&node.time),
-            observer: Arc::clone(&node.observer),
-            stop: Arc::clone(&node.stop),
-        };
         let standings = node.standings.clone();
         let forwarder = Forwarder { transport: Arc::clone(&node.transport), standings: standings.clone() };
         let (back, returned) = mpsc::channel(FORWARDS_MAX);
@@ -98,7 +100,7 @@ impl<RT: AsyncRuntime> Proposer<RT> {
             standings,
             standing: Standing::Leaderless,
             time: Arc::clone(&node.time),
-            orderer: Arc::new(orderer),
+            orderer: Arc::new(Orderer::of(node)),
             forwarder: Arc::new(forwarder),
             slots: Arc::new(Semaphore::new(FORWARDS_MAX)),
             rest: Rest::default(),
@@ -137,22 +139,24 @@ impl<RT: AsyncRuntime> Proposer<RT> {
             while let Ok(returned) = self.returned.try_recv() {
                 self.take_back(returned);
             }
-            self.look();
-            if let Some(turn) = self.turn() {
+            let seen = self.look();
+            if let Some(turn) = self.turn(seen) {
                 return Some(turn);
             }
-            if !self.wait().await {
+            if !self.wait(seen).await {
                 return None;
             }
         }
     }
 
-    /// Looks where this node stands, and lets go of what only a leader may order.
-    fn look(&mut self) {
+    /// Looks where this node stands and what there is to do, and lets go of what only a leader may order.
+    fn look(&mut self) -> Seen {
         let standing = self.standings.now();
         let changed = standing != self.standing;
         if changed {
             self.standing = standing;
+            // Another leadership's clock has not been told.
+            self.held = false;
             self.rest.end();
             // Batches to a leader that is none any more do not hold up those to the next.
             self.slots = Arc::new(Semaphore::new(FORWARDS_MAX));
@@ -167,12 +171,13 @@ impl<RT: AsyncRuntime> Proposer<RT> {
                 }
             }
         }
+        self.hold();
+        Seen { work: !self.ahead.is_empty() || !self.queue.is_empty(), resting: self.rest.is_on() }
     }
 
-    /// What is to be done now; `None`: nothing before something changes.
-    fn turn(&mut self) -> Option<Turn> {
-        self.hold();
-        if self.held || !self.has_work() || self.rest.is_on() {
+    /// What is to be done now; `None`: nothing before something of what was seen changes.
+    fn turn(&self, seen: Seen) -> Option<Turn> {
+        if self.held || seen.resting || !seen.work {
             return None;
         }
         match self.standing {
@@ -203,16 +208,12 @@ impl<RT: AsyncRuntime> Proposer<RT> {
         self.held = held;
     }
 
-    fn has_work(&self) -> bool {
-        !self.ahead.is_empty() || !self.queue.is_empty()
-    }
-
-    /// Waits until something may have changed; false when nothing can come any more.
-    async fn wait(&mut self) -> bool {
+    /// Waits until something may have changed since it was `seen`; false when nothing can come any more. Nothing is
+    /// looked at anew here: what has changed meanwhile must resolve one of these at once, or nothing would ever.
+    async fn wait(&mut self, Seen { work, resting }: Seen) -> bool {
         let leads = matches!(self.standing, Standing::Leads(_) | Standing::Elected);
-        let (work, resting) = (self.has_work(), self.rest.is_on());
-        let crowded = !leads && self.slots.available_permits() == 0;
-        let slow = work && (self.held || !leads);
+        let crowded = matches!(self.standing, Standing::Follows(_)) && !resting;
+        let slow = self.held || (work && !leads);
         tokio::select! { biased;
             () = self.standings.leaves(self.standing) => {}
             Ok(()) = self.handing_over.changed() => {}
@@ -300,5 +301,63 @@ impl<RT: AsyncRuntime> Proposer<RT> {
         for proposal in left.into_iter().rev().filter(|proposal| leads || proposal.may_be_forwarded()) {
             self.ahead.push_front(proposal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::{self, Intake, NoAnswer};
+    use crate::tests::{C, Rt, World, simulated, sleep};
+
+    /// Time goes on, and others run, between a look and the wait that follows it: has the wait an end then?
+    fn wakes_after(meanwhile: impl AsyncFnOnce(&mut Proposer<Rt>, &Intake<Rt>)) {
+        simulated(31, async {
+            let world = World::of(1).await;
+            let (_, node) = world.leader().await;
+            let (intake, queue) = proposal::channel(100);
+            let mut proposer = Proposer::new(node.node(), queue);
+            proposer.look();
+            meanwhile(&mut proposer, &intake).await;
+            let seen = proposer.look();
+            assert!(proposer.turn(seen).is_some(), "there is something to do");
+        });
+    }
+
+    async fn woken(proposer: &mut Proposer<Rt>, seen: Seen) {
+        let woken = C::timeout(Duration::from_secs(1), proposer.wait(seen)).await;
+        assert!(matches!(woken, Ok(true)), "it waits for what has happened already");
+    }
+
+    /// A tick that waits in the queue.
+    async fn queued(intake: &Intake<Rt>) {
+        let intake = intake.clone();
+        drop(C::spawn(async move {
+            let answer = intake.propose(None, 0, Duration::from_secs(5)).await;
+            assert_eq!(answer.unwrap_err(), NoAnswer::Stopped, "with the proposer goes its queue");
+        }));
+        sleep(1).await;
+    }
+
+    #[test]
+    fn a_pause_that_ended_after_the_look_is_not_waited_for() {
+        wakes_after(async |proposer, intake| {
+            queued(intake).await;
+            proposer.rest.begin();
+            let seen = proposer.look();
+            assert!(proposer.turn(seen).is_none(), "it rests");
+            sleep(1_000).await;
+            woken(proposer, seen).await;
+        });
+    }
+
+    #[test]
+    fn work_that_came_after_the_look_is_not_waited_for() {
+        wakes_after(async |proposer, intake| {
+            let seen = proposer.look();
+            assert!(proposer.turn(seen).is_none(), "nothing is to be done");
+            queued(intake).await;
+            woken(proposer, seen).await;
+        });
     }
 }

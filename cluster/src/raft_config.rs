@@ -49,3 +49,27 @@ pub fn map(config: &Config, cluster_id: &str) -> Result<openraft::Config, OpenEr
     };
     raft.validate().map_err(|error| OpenError::Config(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratios_hold_whatever_the_election_timeout() {
+        for least in [30, 300, 750, 60_000] {
+            let mut config = Config::single("unused");
+            config.election_timeout = Duration::from_millis(least);
+            let raft = map(&config, "test").unwrap_or_else(|error| panic!("{least}: {error}"));
+            assert_eq!((raft.election_timeout_min, raft.election_timeout_max), (least, least * 2));
+            assert_eq!(raft.heartbeat_interval, least / 3, "250 ms by default: a round trip and a sync");
+            assert!(raft.quorum_loss_probe_interval.is_some_and(|silence| silence >= least * 4), "at least 2 T");
+            assert_eq!((raft.enable_pre_vote, raft.enable_leader_restore), (Some(true), Some(false)));
+            assert_eq!(raft.max_payload_entries, 64);
+        }
+        for senseless in [29, 60_001] {
+            let mut config = Config::single("unused");
+            config.election_timeout = Duration::from_millis(senseless);
+            assert!(map(&config, "test").is_err(), "{senseless}");
+        }
+    }
+}

@@ -33,6 +33,22 @@ const WAITING_MAX: usize = 65_536;
 /// Pause before a round is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
+/// A tick that is asked for. If it is not heard, or the read goes away meanwhile, the next read asks again.
+struct Asking<'a> {
+    asked: &'a Mutex<(u64, Stamp)>,
+    wish: (u64, Stamp),
+    is_heard: bool,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_heard && *asked == self.wish {
+            *asked = Default::default();
+        }
+    }
+}
+
 /// What a round found.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
@@ -246,15 +262,11 @@ impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
             }
             *asked = wish;
         }
+        let mut asking = Asking { asked: &self.asked, wish, is_heard: false };
         let called = self.transport.call(leader, PeerRequestV1::Tick { term: wish.0, stamp_ms: stamp.0 });
-        if let Ok(Ok(PeerAnswerV1::Tick)) = TypeConfig::<RT>::timeout(self.limit, called).await {
-            return true;
-        }
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if *asked == wish {
-            *asked = Default::default();
-        }
-        false
+        let answer = TypeConfig::<RT>::timeout(self.limit, called).await;
+        asking.is_heard = matches!(answer, Ok(Ok(PeerAnswerV1::Tick)));
+        asking.is_heard
     }
 
     async fn wait(&self, until: impl Fn(&Mark) -> bool) -> Result<(), Unreadable> {

@@ -53,10 +53,17 @@ impl Surroundings {
 /// # Errors
 /// When its membership is none.
 pub fn of_stored(stored: Stored) -> io::Result<Snapshot> {
-    let membership = stored.head.membership.clone().try_into().map_err(io::Error::other)?;
+    reaching(&stored.head.clone(), stored)
+}
+
+/// Says of a stored snapshot that it reaches to `head`, as far as this node's state does. The stored one may reach
+/// further: one that a leader sent is stored before it is installed. Replication must not hear of more than the state
+/// has: it would take what the leader sends next for known.
+fn reaching(head: &Head, stored: Stored) -> io::Result<Snapshot> {
+    let membership = head.membership.clone().try_into().map_err(io::Error::other)?;
     let meta = openraft::SnapshotMeta {
-        last_log_id: Some(stored.head.last.into()),
-        last_membership: PlainMembership::new(stored.head.membership_at.map(Into::into), membership),
+        last_log_id: Some(head.last.into()),
+        last_membership: PlainMembership::new(head.membership_at.map(Into::into), membership),
     };
     Ok(Snapshot { meta, snapshot: stored })
 }
@@ -132,6 +139,45 @@ impl<RT: AsyncRuntime> RaftSnapshotBuilder<TypeConfig<RT>> for Snapshotter<RT> {
         let elapsed = TypeConfig::<RT>::now().saturating_duration_since(started);
         self.latest.set(&stored);
         self.around.observer.snapshot_taken(stored.bytes, elapsed);
-        of_stored(stored)
+        reaching(&head, stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use openraft::AsyncRuntime as _;
+    use openraft_rt_sim::SimRuntime;
+
+    use super::*;
+    use crate::config::Unobserved;
+    use crate::executor::Inline;
+    use crate::persisted::LogIdV1;
+    use crate::snapshot::MemorySnapshots;
+
+    fn head(index: u64) -> Head {
+        let last = LogIdV1 { term: 1, node: 1, index };
+        let membership = Default::default();
+        Head { last, membership_at: None, membership, stamp_ms: 5, feature_level: 1, format_version: 1 }
+    }
+
+    #[test]
+    fn of_a_snapshot_that_is_ahead_of_the_state_no_more_is_told_than_the_state_has() {
+        SimRuntime::with_seed(1).block_on(async {
+            let snapshots = Arc::new(MemorySnapshots::default());
+            snapshots.write(head(1_000), &mut |sink| sink.write_all(b"received, not installed")).unwrap();
+            let around = Surroundings {
+                snapshots,
+                executor: Arc::new(Inline),
+                observer: Arc::new(Unobserved),
+                stop: Arc::new(Stop::default()),
+            };
+            let save: Save = Box::new(|sink| sink.write_all(b"frozen"));
+            let frozen = Some((head(500), save));
+            let mut builder = Snapshotter::<SimRuntime>::new(frozen, Arc::new(around), Arc::new(Latest::default()));
+            let built = builder.build_snapshot().await.unwrap();
+            assert_eq!(built.meta.last_log_id.map(|id| id.index), Some(500));
+            assert_eq!(built.snapshot.head.last.index, 1_000, "the store keeps the newest");
+        });
     }
 }

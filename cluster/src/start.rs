@@ -7,7 +7,7 @@ use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::storage::RaftLogStorage;
 use openraft::type_config::TypeConfigExt;
-use openraft::{ChangeMembers, RaftTypeConfig};
+use openraft::{ChangeMembers, RaftState, RaftTypeConfig};
 use tokio::sync::{mpsc, watch};
 
 use crate::applier::Applier;
@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, EventSink, Node};
 use crate::compaction::Compactor;
 use crate::config::Config;
 use crate::crash::CrashWatch;
-use crate::error::{OpenError, StopReason};
+use crate::error::{OpenError, Remedy, StopReason};
 use crate::executor::{self, Executor};
 use crate::host::{Host, Hosted};
 use crate::known::keep_known;
@@ -35,6 +35,7 @@ use crate::stop::Stop;
 use crate::supervisor::Supervisor;
 use crate::tick::{Ticker, Wanted};
 use crate::timekeeper::{Timekeeper, WallClock};
+use crate::transfer::Transfer;
 use crate::transport::Transport;
 
 /// The clock is looked at so many times in T.
@@ -58,6 +59,10 @@ pub struct Parts<L> {
     pub wall: WallClock,
     /// The way to the peers.
     pub transport: Arc<dyn Transport>,
+    /// Where members may be beside what the membership says: `--peers`. Empty for a node alone.
+    pub peers: crate::bootstrap::Peers,
+    /// How to go on when the data is damaged.
+    pub remedy: Remedy,
     /// What is let go of when the node has stopped: the lock on its data directory.
     pub keep: Box<dyn Send>,
 }
@@ -109,7 +114,8 @@ impl<RT: AsyncRuntime> Node<RT> {
     where
         L: RaftLogStorage<TypeConfig<RT>>,
     {
-        let Parts { cluster_id, node_id, mut log, gauge, snapshots, executor, wall, transport, keep } = parts;
+        let Parts { cluster_id, node_id, mut log, gauge, snapshots, executor, wall, transport, peers, remedy, keep } =
+            parts;
         let raft_config = Arc::new(raft_config::map(config, &cluster_id)?);
         let limit = raft_config::greatest_election_timeout(config);
         let stop = Arc::new(Stop::default());
@@ -118,7 +124,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         let around = Arc::new(Surroundings { snapshots, executor, observer, stop: Arc::clone(&stop) });
         let committed = log.read_committed().await.map_err(|error| OpenError::Raft(error.to_string()))?;
         host.committed_before(committed.map_or(0, |id| id.index));
-        check_joint(&mut log, &around, config).await?;
+        check_joint(&mut log, &around, config, remedy).await?;
         let applier = Applier { host, around: Arc::clone(&around), latest: Arc::clone(&latest) };
         let members = Members::<RT>::default();
         let network = Network {
@@ -138,6 +144,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         let (rounds, reads) = reads::channel();
         let node = Self {
             cluster_id,
+            peers,
             node_id,
             raft,
             time,
@@ -168,11 +175,22 @@ impl<RT: AsyncRuntime> Node<RT> {
         Ok(())
     }
 
+    /// The voters that this node knows of.
+    pub(crate) async fn voters(&self) -> Result<Vec<NodeId>, OpenError> {
+        let voters = |state: &RaftState<TypeConfig<RT>>| {
+            state.membership_state.effective().membership().voter_ids().collect::<Vec<NodeId>>()
+        };
+        self.raft.with_raft_state(voters).await.map_err(|error| refused(&error))
+    }
+
     pub(crate) async fn lead_alone(&self, config: &Config) -> Result<(), OpenError> {
         self.found([(self.node_id, config.member.clone())].into()).await?;
-        let voters: Vec<NodeId> = self.raft.voter_ids().collect();
-        if voters.iter().any(|voter| *voter != self.node_id) {
-            return Err(refused(&format!("its data is that of a cluster of voters {voters:?}, not of a single node")));
+        let voters = self.voters().await?;
+        if voters != [self.node_id] {
+            return Err(refused(&format!(
+                "its data is that of one of several (voters known: {voters:?}), not of a single node: start it with \
+                 --peers"
+            )));
         }
         let mut leading = self.time.leading();
         let led = async { drop(leading.wait_for(Option::is_some).await) };
@@ -183,6 +201,13 @@ impl<RT: AsyncRuntime> Node<RT> {
         if known.get_node(&self.node_id) != Some(&config.member) {
             let moved = ChangeMembers::SetNodes([(self.node_id, config.member.clone())].into());
             self.raft.change_membership(moved, true).await.map_err(|error| refused(&error))?;
+            // The answer may come before the metrics, which the node's status is read from.
+            let mut metrics = self.raft.metrics();
+            while metrics.borrow_and_update().membership_config.membership().get_node(&self.node_id)
+                != Some(&config.member)
+            {
+                metrics.changed().await.map_err(|error| refused(&error))?;
+            }
         }
         Ok(())
     }
@@ -238,6 +263,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         };
         run_until_stop::<RT>(&self.stop, keep_known(self.standings.clone(), Arc::clone(&self.transport)));
         run_until_stop::<RT>(&self.stop, crash.run());
+        run_until_stop::<RT>(&self.stop, Transfer::new(self).leave_full_disk(Arc::clone(&self.log)));
         run_until_stop::<RT>(&self.stop, rounds.run(reads));
         run_until_stop::<RT>(&self.stop, ticker.run());
         run_until_stop::<RT>(&self.stop, compactor.run());
@@ -251,12 +277,14 @@ async fn check_joint<C: RaftTypeConfig, L: RaftLogStorage<C>>(
     log: &mut L,
     around: &Arc<Surroundings>,
     config: &Config,
+    remedy: Remedy,
 ) -> Result<(), OpenError> {
     let state = log.get_log_state().await.map_err(|error| OpenError::Raft(error.to_string()))?;
     let purged = state.last_purged_log_id.map_or(0, |id| id.index());
     let store = Arc::clone(&around.snapshots);
     let newest = executor::run(&around.executor, "snapshot-look", move || store.newest()).await;
-    let newest = newest.map_err(|error| OpenError::Raft(error.to_string()))?.map_err(OpenError::from)?;
+    let newest =
+        newest.map_err(|error| OpenError::Raft(error.to_string()))?.map_err(|error| error.at_opening(remedy))?;
     let reached = newest.map_or(0, |stored| stored.head.last.index);
     if reached >= purged {
         return Ok(());
@@ -265,8 +293,7 @@ async fn check_joint<C: RaftTypeConfig, L: RaftLogStorage<C>>(
         0 => format!("its log begins after entry {purged}, and the snapshot that goes before it is missing"),
         _ => format!("its log begins after entry {purged}, but its newest snapshot ends at entry {reached}"),
     };
-    let what = format!("{what}. Nothing was changed; restore a backup");
-    Err(OpenError::Damaged { path: config.data_dir.clone(), what })
+    Err(OpenError::Damaged { path: config.data_dir.clone(), what, remedy })
 }
 
 fn refused(error: &dyn std::fmt::Display) -> OpenError {

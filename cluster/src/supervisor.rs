@@ -74,11 +74,17 @@ impl<RT: AsyncRuntime> Supervisor<RT> {
 
     async fn watch(&mut self) {
         let mut server = self.raft.server_metrics();
+        let mut told = None;
         loop {
-            let (state, term) = {
+            let (state, term, leader, is_alone) = {
                 let server = server.borrow_and_update();
-                (server.state, server.vote.leader_id.term)
+                let is_alone = server.membership_config.membership().nodes().count() < 2;
+                (server.state, server.vote.leader_id.term, server.current_leader, is_alone)
             };
+            if let (Some(leader), false, true) = (leader, is_alone, told != leader.map(|leader| (leader, term))) {
+                tracing::info!("node {leader} leads, in term {term}");
+                told = Some((leader, term));
+            }
             if state == ServerState::Shutdown {
                 return self.died();
             }

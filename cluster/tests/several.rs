@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tenure_cluster::counter::{Command, Counter};
 use tenure_cluster::raft::{Member, NodeId};
 use tenure_cluster::tcp::TcpPeers;
-use tenure_cluster::{Cluster, Config, OpenError, PeerConfig, Secret, Startup, SubmitError};
+use tenure_cluster::{Cluster, Config, OpenError, PeerConfig, ReplaceError, Role, Secret, Startup, SubmitError};
 use tokio::sync::watch;
 
 /// Far more than anything here takes.
@@ -99,6 +99,16 @@ async fn add(node: &Cluster<Counter>) -> u64 {
     tokio::time::timeout(PATIENCE, added).await.unwrap()
 }
 
+/// Replaces a voter, however often the leader changes meanwhile.
+async fn replace(node: &Cluster<Counter>, lost: NodeId) {
+    let replaced = async {
+        while let Err(error) = node.replace(lost).await {
+            assert!(matches!(error, ReplaceError::Unavailable(_)), "{error}");
+        }
+    };
+    tokio::time::timeout(PATIENCE, replaced).await.unwrap();
+}
+
 async fn stop(nodes: Vec<Cluster<Counter>>) {
     for node in nodes {
         node.shutdown().await;
@@ -150,8 +160,37 @@ async fn three_nodes_are_founded_stopped_moved_and_wiped() {
     rig.dirs.insert(3, tempfile::tempdir().unwrap());
     let line = refused(rig.open(3).await);
     assert!(line.contains("tenure cluster replace 3") && line.contains(&cluster), "{line}");
-    add(&nodes[0]).await;
-    stop(nodes).await;
+    let sum = add(&nodes[0]).await;
+
+    replace(&nodes[1], 3).await;
+    let third = rig.open(3).await.unwrap();
+    assert!(add(&third).await > sum);
+    tokio::time::timeout(PATIENCE, async {
+        while third.status().role == Role::Learner {
+            add(&nodes[0]).await;
+        }
+    })
+    .await
+    .unwrap();
+    // Its vote may still be on its way, for which both of the others are needed: so none of them is stopped first.
+    assert!(add(&third).await > sum + 1);
+    nodes[0].shutdown().await;
+    nodes[1].shutdown().await;
+    third.shutdown().await;
+}
+
+/// The files below `path`, with their bytes.
+fn contents(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,7 +199,9 @@ async fn a_directory_is_of_a_single_node_or_of_one_of_several() {
     let single = Cluster::<Counter>::open(rig.config(1), Arc::new(|_, _| {})).await.unwrap();
     let id = single.cluster_id().to_owned();
     single.shutdown().await;
+    let before = contents(rig.path(1));
     let line = refused(rig.open(1).await);
+    assert!(contents(rig.path(1)) == before, "a directory that is refused was changed");
     assert!(line.contains("single node 1 of cluster") && line.contains(&id) && line.contains("--peers 1="), "{line}");
     let single = Cluster::<Counter>::open(rig.config(1), Arc::new(|_, _| {})).await.unwrap();
     assert_eq!(add(&single).await, 1);

@@ -4,6 +4,7 @@
 //! acknowledged entry, a vote. Another directory under the same id knows nothing of them, and would help to break them:
 //! it is never let in by itself, only in place of the lost one, by a change of the membership.
 
+use super::Peers;
 use super::doorman::Register;
 use crate::identity::{ClusterId, hex};
 use crate::peer::AdmitV1;
@@ -22,10 +23,10 @@ pub enum Verdict {
     Wiped(String),
 }
 
-/// Judges `ask` by the members of `cluster`.
-pub fn judge(cluster: &ClusterId, register: &Register, ask: &AdmitV1) -> Verdict {
+/// Judges `ask` by the members of `cluster`; `peers` are those of `--peers`.
+pub fn judge(cluster: &ClusterId, register: &Register, peers: &Peers, ask: &AdmitV1) -> Verdict {
     let Some(member) = register.get(ask.node) else {
-        return Verdict::Stranger(stranger(cluster, ask.node, register));
+        return Verdict::Stranger(stranger(cluster, ask.node, register, peers));
     };
     let now = Member { client: ask.client.clone(), peer: ask.peer.clone(), incarnation: ask.incarnation };
     match member.incarnation {
@@ -37,11 +38,16 @@ pub fn judge(cluster: &ClusterId, register: &Register, ask: &AdmitV1) -> Verdict
 }
 
 /// The line for one that is no member.
-pub fn stranger(cluster: &ClusterId, node: NodeId, register: &Register) -> String {
+pub fn stranger(cluster: &ClusterId, node: NodeId, register: &Register, peers: &Peers) -> String {
     let ids: Vec<String> = register.members().map(|(id, _)| id.to_string()).collect();
     let ids = ids.join(", ");
+    // A replacement removes the member before it adds it again.
+    let or = match peers.contains_key(&node) {
+        true => format!("; if it was to be replaced, run `tenure cluster replace {node}` again on a node that serves"),
+        false => String::new(),
+    };
     format!(
-        "node {node} is not a member of cluster {} (its members: {ids}): correct --node-id or --peers",
+        "node {node} is not a member of cluster {} (its members: {ids}): correct --node-id or --peers{or}",
         hex(cluster)
     )
 }
@@ -52,6 +58,16 @@ pub fn wiped(cluster: &ClusterId, node: NodeId) -> String {
         "the data directory is not the one that node {node} of cluster {} had, and a voter that lost its data may never \
          vote again under the same id: run `tenure cluster replace {node}` on a node that serves, then start this one \
          again; or bring the old data directory back",
+        hex(cluster)
+    )
+}
+
+/// The line of `node`, which became part of `cluster` when that was founded and has none of its entries.
+pub fn not_begun(cluster: &ClusterId, node: NodeId) -> String {
+    format!(
+        "node {node} has nothing of cluster {} yet, which its founder alone can begin: if the founder's data directory was \
+         lost, and no node in --peers has data, then nothing was ever acknowledged: stop all nodes, remove the data \
+         directories of all, and start them again",
         hex(cluster)
     )
 }

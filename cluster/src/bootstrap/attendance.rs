@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::ChangeMembers;
-use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::async_runtime::{Instant, Select2};
 use openraft::type_config::TypeConfigExt;
+use openraft::type_config::alias::InstantOf;
 use tokio::sync::watch;
 
 use super::doorman::Register;
@@ -32,6 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// How long a change of the membership may stand between its two steps.
+const HALF_WAY_MAX: Duration = Duration::from_secs(2);
 /// Entries that a member without a vote may be behind when it gets one.
 const LAG_MAX: u64 = 100;
 
@@ -62,7 +65,7 @@ pub struct Attendance<RT: AsyncRuntime> {
 impl<RT: AsyncRuntime> Attendance<RT> {
     /// Runs until it is dropped.
     pub async fn run(mut self) {
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut half_way) = (PAUSE_MIN, None);
         loop {
             let now = {
                 let server = self.server.borrow_and_update();
@@ -70,6 +73,7 @@ impl<RT: AsyncRuntime> Attendance<RT> {
             };
             let is_settled = self.announce(&now).await;
             self.raise_level(&now).await;
+            self.finish_change(&mut half_way).await;
             self.promote(&now).await;
             let after = if is_settled {
                 pause = PAUSE_MIN;
@@ -98,17 +102,55 @@ impl<RT: AsyncRuntime> Attendance<RT> {
             let change = self.raft.change_membership(moved, true);
             return matches!(TypeConfig::<RT>::timeout(self.request_timeout, change).await, Ok(Ok(_)));
         }
-        let leader = self.server.borrow_watched().current_leader.filter(|leader| *leader != self.node);
-        let leader = leader.and_then(|id| Some(Peer { id, member: register.get(id)?.clone(), hints: Vec::new() }));
-        let Some(leader) = leader else { return false };
         let admit = AdmitV1 { node: self.node, incarnation, client, peer };
-        match ask_peer::<RT>(&*self.transport, leader, PeerRequestV1::Admit(admit)).await {
-            AdmittedV1::Yes { .. } => true,
-            AdmittedV1::Later(_) => false,
-            AdmittedV1::No(line) => {
-                self.stop.stop(StopReason::Refused(line));
-                true
+        for peer in self.whom_to_tell(register) {
+            match ask_peer::<RT>(&*self.transport, peer, PeerRequestV1::Admit(admit.clone())).await {
+                Ok(AdmittedV1::Yes { .. }) => return true,
+                Ok(AdmittedV1::Later(_)) | Err(_) => {}
+                Ok(AdmittedV1::No(line)) => {
+                    self.stop.stop(StopReason::Refused(line));
+                    return true;
+                }
             }
+        }
+        false
+    }
+
+    /// The leader, if one is known; else every member that can be reached, each of which passes on what it is told: a
+    /// leader that does not know where this node is cannot tell it that it leads.
+    fn whom_to_tell(&self, register: &Register) -> Vec<Peer> {
+        let leader = self.server.borrow_watched().current_leader.filter(|leader| *leader != self.node);
+        let links = self.transport.links();
+        let is_asked = |id: NodeId| match leader {
+            Some(leader) => id == leader,
+            None => id != self.node && links.get(&id).is_some_and(|link| link.connected),
+        };
+        let asked = register.members().filter(|(id, _)| is_asked(*id));
+        asked.map(|(id, member)| Peer { id, member: member.clone(), hints: Vec::new() }).collect()
+    }
+
+    /// Ends a change of the membership whose leader went away between its two steps: until then both the old and the
+    /// new voters must agree to everything.
+    async fn finish_change(&self, since: &mut Option<InstantOf<TypeConfig<RT>>>) {
+        let is_half_way = {
+            let server = self.server.borrow_watched();
+            let (known, committed) = (&server.membership_config, &server.committed_membership_config);
+            known.membership().get_joint_config().len() > 1 && known.log_id() == committed.log_id()
+        };
+        if self.time.lead().is_none() || !is_half_way {
+            *since = None;
+            return;
+        }
+        // Whoever makes the change now takes its second step at once.
+        let now = TypeConfig::<RT>::now();
+        if now.saturating_duration_since(*since.get_or_insert(now)) < HALF_WAY_MAX {
+            return;
+        }
+        let change = self.raft.change_membership(ChangeMembers::AddVoterIds([].into()), true);
+        match TypeConfig::<RT>::timeout(self.request_timeout, change).await {
+            Ok(Ok(_)) => tracing::info!("a change of the membership that was left half-way is ended"),
+            Ok(Err(error)) => tracing::debug!("a change of the membership was not ended: {error}"),
+            Err(_) => tracing::debug!("a change of the membership was not ended in time"),
         }
     }
 

@@ -1,11 +1,15 @@
 //! A node before it takes part: what it answers. It becomes part of a new cluster when its founder says so; all else
 //! it leaves alone, above all entries and votes.
+//!
+//! Founding and being founded exclude each other: whoever changes what this node belongs to holds [`Agreed`] until that
+//! is written. A founder may give way to another only while it knows that nobody has agreed with it: one that had would
+//! wait for a cluster that nobody begins.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{self, BoxFuture};
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use super::roll::{Roll, Unwilling};
 use super::{Ledger, doorman};
@@ -14,8 +18,12 @@ use crate::executor::{self, Executor};
 use crate::hello::HelloV1;
 use crate::identity::{Belonging, Identity, hex};
 use crate::peer::{AdmittedV1, FoundV1, PeerAnswerV1, PeerRequestV1};
+use crate::raft::NodeId;
 use crate::tcp::PeerHandler;
 use crate::transport::{SnapshotOffer, Transport};
+
+/// Who may have agreed to be part of what this node founds: all that were told and did not decline.
+pub type Agreed = BTreeSet<NodeId>;
 
 /// See the module's head.
 pub struct Candidate {
@@ -23,8 +31,8 @@ pub struct Candidate {
     pub roll: Roll,
     pub transport: Arc<dyn Transport>,
     pub executor: Arc<dyn Executor>,
-    /// Somebody agreed to be part of what this node founds: it may not leave that any more.
-    pub has_consents: AtomicBool,
+    /// Who may have agreed.
+    pub agreed: Arc<tokio::sync::Mutex<Agreed>>,
     /// Raised when the ledger has changed.
     pub changed: watch::Sender<()>,
     /// A ledger that could not be written: the node cannot go on.
@@ -39,17 +47,26 @@ impl Candidate {
         transport: Arc<dyn Transport>,
         executor: Arc<dyn Executor>,
     ) -> Arc<Self> {
-        let (has_consents, changed) = (AtomicBool::new(false), watch::Sender::new(()));
-        Arc::new(Self { ledger, roll, transport, executor, has_consents, changed, fault: Mutex::default() })
+        // Of a start before this one nothing is known but that it founded.
+        let founds = ledger.identity().belonging.is_some_and(|belonging| belonging.founder);
+        let others = roll.peers.keys().copied().filter(|id| founds && *id != roll.me);
+        let agreed = Arc::new(tokio::sync::Mutex::new(others.collect()));
+        let (changed, fault) = (watch::Sender::new(()), Mutex::default());
+        Arc::new(Self { ledger, roll, transport, executor, agreed, changed, fault })
     }
 
-    /// Writes down, durably, that this node belongs to a cluster.
+    /// Writes down, durably, that this node belongs to a cluster. `held` is let go of when that is done, even if nobody
+    /// waits for it any more.
     ///
     /// # Errors
     /// [`OpenError`]: it belongs to another one meanwhile, or its directory cannot be written.
-    pub async fn belongs_to(&self, belonging: Belonging) -> Result<Identity, OpenError> {
+    pub async fn belongs_to(&self, belonging: Belonging, held: OwnedMutexGuard<Agreed>) -> Result<Identity, OpenError> {
         let ledger = Arc::clone(&self.ledger);
-        let written = executor::run(&self.executor, "identity", move || ledger.belongs_to(belonging)).await;
+        let write = move || {
+            let _held = held;
+            ledger.belongs_to(belonging)
+        };
+        let written = executor::run(&self.executor, "identity", write).await;
         let written = written.map_err(|error| OpenError::Raft(error.to_string()))?;
         self.changed.send_replace(());
         written
@@ -61,11 +78,12 @@ impl Candidate {
     }
 
     async fn found(&self, from: &HelloV1, found: FoundV1) -> AdmittedV1 {
+        let agreed = Arc::clone(&self.agreed).lock_owned().await;
         let identity = self.ledger.identity();
         let FoundV1 { cluster, founded_wall_ms, .. } = found;
         match identity.belonging {
             Some(mine) if mine.cluster == cluster || !mine.founder => return found_again(&identity, &found),
-            Some(_) if from.node > identity.node_id || self.has_consents.load(Ordering::Acquire) => {
+            Some(_) if from.node > identity.node_id || !agreed.is_empty() => {
                 return AdmittedV1::Later(format!("node {} founds a cluster itself", identity.node_id));
             }
             Some(_) | None => {}
@@ -75,7 +93,8 @@ impl Candidate {
             Err(Unwilling::Ever(line)) => return AdmittedV1::No(line),
             Ok(()) => {}
         }
-        match self.belongs_to(Belonging { cluster, founded_wall_ms, founder: false, admitted_at: 0 }).await {
+        let belonging = Belonging { cluster, founded_wall_ms, founder: false, admitted_at: 0 };
+        match self.belongs_to(belonging, agreed).await {
             Ok(identity) => found_again(&identity, &found),
             Err(OpenError::Foreign { .. }) => found_again(&self.ledger.identity(), &found),
             Err(error) => {

@@ -61,7 +61,7 @@ pub fn refuse(me: &Identity, mine: &Belonging, peers: &Peers, register: &Registe
     }
     match register.get(from.node) {
         _ if from.admitted_at > register.at() => None,
-        None => Some(admission::stranger(&theirs, from.node, register)),
+        None => Some(admission::stranger(&theirs, from.node, register, peers)),
         Some(member) if ![0, from.incarnation].contains(&member.incarnation) => {
             Some(admission::wiped(&theirs, from.node))
         }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use openraft::RaftState;
 use openraft::storage::RaftLogStorage;
 use tokio::sync::watch;
 
@@ -61,9 +60,6 @@ pub fn check(me: NodeId, peers: &PeerConfig) -> Result<(), OpenError> {
     if count > PEERS_MAX {
         return Err(OpenError::Config(format!("--peers names {count} nodes: at most {PEERS_MAX}")));
     }
-    if count % 2 == 0 {
-        tracing::warn!("--peers names {count} nodes: {} survive no more failures than {}", count, count - 1);
-    }
     Ok(())
 }
 
@@ -73,7 +69,7 @@ impl<L> Joining<L> {
     /// # Errors
     /// [`OpenError`]; see [`Bootstrap::run`] and [`Node::start`].
     pub async fn take_part<RT: AsyncRuntime>(
-        self,
+        mut self,
         config: &Config,
         peers: &PeerConfig,
         host: Arc<dyn Host>,
@@ -82,74 +78,75 @@ impl<L> Joining<L> {
     where
         L: RaftLogStorage<TypeConfig<RT>>,
     {
-        let Self { mut parts, ledger, reception, random, startup, feature_level } = self;
-        check(parts.node_id, peers)?;
-        let is_blank = is_blank::<RT, L>(&mut parts.log).await?;
-        let identity = ledger.identity();
-        if !identity.several && is_blank {
-            return Err(alone(config, &identity, peers));
-        }
+        check(self.parts.node_id, peers)?;
         let transport: Arc<dyn Transport> =
-            Arc::new(Hinted { transport: reception.transport(), peers: peers.peers.clone() });
-        let roll = Roll { me: parts.node_id, peers: peers.peers.clone(), majority: peers.bootstrap_majority };
-        let executor = Arc::clone(&parts.executor);
+            Arc::new(Hinted { transport: self.reception.transport(), peers: peers.peers.clone() });
+        let is_blank = is_blank::<RT, L>(&mut self.parts.log).await?;
+        let found = self.ledger.identity();
+        // Before anything is written.
+        if !found.several && (is_blank || peers.peers.len() > 1) {
+            return Err(alone(config, &found, peers));
+        }
+        let roll = Roll { me: self.parts.node_id, peers: peers.peers.clone(), majority: peers.bootstrap_majority };
+        let executor = Arc::clone(&self.parts.executor);
         let bootstrap = Bootstrap {
-            candidate: Candidate::new(Arc::clone(&ledger), roll, Arc::clone(&transport), Arc::clone(&executor)),
-            reception: Arc::clone(&reception),
+            candidate: Candidate::new(Arc::clone(&self.ledger), roll, Arc::clone(&transport), Arc::clone(&executor)),
+            reception: Arc::clone(&self.reception),
             member: config.member.clone(),
-            feature_level,
+            feature_level: self.feature_level,
             is_blank,
-            random,
-            wall: Arc::clone(&parts.wall),
-            startup: startup.clone(),
+            random: self.random,
+            wall: Arc::clone(&self.parts.wall),
+            startup: self.startup.clone(),
         };
         let voters = bootstrap.run::<RT>().await?;
-        let noting = Arc::clone(&ledger);
+        let noting = Arc::clone(&self.ledger);
         let noted = executor::run(&executor, "note-log", move || noting.note_log()).await;
         noted.map_err(|error| OpenError::Raft(error.to_string()))??;
 
-        let identity = ledger.identity();
-        parts.cluster_id = identity.cluster_id_hex();
-        parts.transport = Arc::clone(&transport);
-        reception.introduce(hello(&identity, &config.member, feature_level, false));
-        let feature_mark = mark.clone();
-        let node = Arc::new(Node::start(config, parts, host, mark).await?);
-        let server = node.raft.server_metrics();
-        let voters_now = |state: &RaftState<TypeConfig<RT>>| {
-            state.membership_state.effective().membership().voter_ids().collect::<Vec<NodeId>>()
-        };
-        let known = node.raft.with_raft_state(voters_now).await.map_err(|error| OpenError::Raft(error.to_string()))?;
-        if known == [node.node_id] && peers.peers.len() > 1 {
+        let identity = self.ledger.identity();
+        self.parts.cluster_id = identity.cluster_id_hex();
+        self.parts.transport = Arc::clone(&transport);
+        self.parts.peers = peers.peers.clone();
+        self.reception.introduce(hello(&identity, &config.member, self.feature_level, false));
+        let node = Arc::new(Node::start(config, self.parts, host, mark).await?);
+        // The only one of a list of one, now given a longer list.
+        if peers.peers.len() > 1 && node.voters().await? == [node.node_id] {
             node.stop.stop(StopReason::Shutdown);
             node.stop.stopped().await;
             return Err(alone(config, &identity, peers));
         }
-        reception.handle(Arc::new(Serving {
+        self.reception.handle(Arc::new(Serving {
             node: Arc::downgrade(&node),
-            ledger,
+            ledger: self.ledger,
             peers: peers.peers.clone(),
             transport: Arc::clone(&transport),
-            server: server.clone(),
+            server: node.raft.server_metrics(),
         }));
         if let Some(voters) = voters {
             node.found(voters).await?;
         }
-        let attendance = Attendance::<RT> {
-            node: node.node_id,
-            member: config.member.clone(),
-            feature_level,
-            raft: node.raft.clone(),
-            server,
-            time: Arc::clone(&node.time),
-            mark: feature_mark,
-            transport,
-            stop: Arc::clone(&node.stop),
-            request_timeout: config.request_timeout,
-        };
-        run_until_stop::<RT>(&node.stop, attendance.run());
-        startup.send_replace(Startup::Started);
+        attend(&node, config, self.feature_level, transport);
+        self.startup.send_replace(Startup::Started);
         Ok(node)
     }
+}
+
+/// Starts what keeps the node in touch.
+fn attend<RT: AsyncRuntime>(node: &Node<RT>, config: &Config, feature_level: u16, transport: Arc<dyn Transport>) {
+    let attendance = Attendance::<RT> {
+        node: node.node_id,
+        member: config.member.clone(),
+        feature_level,
+        raft: node.raft.clone(),
+        server: node.raft.server_metrics(),
+        time: Arc::clone(&node.time),
+        mark: node.mark.clone(),
+        transport,
+        stop: Arc::clone(&node.stop),
+        request_timeout: config.request_timeout,
+    };
+    run_until_stop::<RT>(&node.stop, attendance.run());
 }
 
 /// Has nothing ever been written to the log, no vote either?

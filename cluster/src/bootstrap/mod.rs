@@ -19,10 +19,14 @@ pub mod doorman;
 pub mod hinted;
 pub mod joining;
 mod level;
+#[cfg(test)]
+mod pure_tests;
 mod replacing;
 pub mod roll;
 pub mod run;
 pub mod serving;
+#[cfg(test)]
+mod sim_later_tests;
 #[cfg(test)]
 mod sim_net;
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
     pub async fn replace(&self, id: NodeId) -> Result<(), ReplaceError> {
         let node = self.node();
         let Some(leader) = node.standings.now().hint().and_then(|leader| node.standings.peer(leader)) else {
-            return node.replace_here(id, &Peers::new()).await;
+            return node.replace_here(id).await;
         };
         let asked = node.transport.call(leader, PeerRequestV1::Replace(id));
         match TypeConfig::<RT>::timeout(CHANGE_WITHIN * 2, asked).await {
@@ -112,13 +112,14 @@ impl<RT: AsyncRuntime> Node<RT> {
     ///
     /// # Errors
     /// [`ReplaceError`].
-    pub(crate) async fn replace_here(&self, id: NodeId, peers: &Peers) -> Result<(), ReplaceError> {
+    pub(crate) async fn replace_here(&self, id: NodeId) -> Result<(), ReplaceError> {
         let no_leader = || ReplaceError::Unavailable("no leader is known: without one nothing is decided".to_owned());
         self.time.lead().ok_or_else(no_leader)?;
         let known = self.standings.server().borrow_watched().membership_config.clone();
         let voters = known.membership().get_joint_config().to_vec();
         let register = Register(known);
-        let scene = Scene { me: self.node_id, voters, register: &register, links: self.transport.links(), peers };
+        let scene =
+            Scene { me: self.node_id, voters, register: &register, links: self.transport.links(), peers: &self.peers };
         let Plan { remove, add } = plan(&scene, id).map_err(ReplaceError::Refused)?;
         let is_voter = scene.voters.iter().any(|set| set.contains(&id));
         if remove {

@@ -173,9 +173,11 @@ impl Roll {
                 shown(self.peers.clone()),
             )));
         }
-        let present = present(links);
-        match self.peers.keys().copied().find(|id| *id < from.node && (*id == me || present.contains_key(id))) {
-            Some(lower) => Err(Unwilling::Now(format!("node {lower} is there too and has the lowest id: it founds"))),
+        let lower_founds = |(id, hello): (&NodeId, &&HelloV1)| {
+            (*id < from.node && hello.empty && hello.cluster.is_some()).then_some(*id)
+        };
+        match present(links).iter().find_map(lower_founds) {
+            Some(lower) => Err(Unwilling::Now(format!("node {lower} founds too, and its id is lower"))),
             None if !self.majority && self.peers.keys().next() != Some(&from.node) => Err(Unwilling::Ever(format!(
                 "node {} founds by majority, but node {me} was started without --bootstrap-majority: start all nodes \
                  with the same flags",

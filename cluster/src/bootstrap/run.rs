@@ -4,10 +4,9 @@
 //! Each round looks at the links, decides (`roll`), and acts. There is no event for "a peer has said hello", so a round
 //! comes every [`LOOK_EVERY`], and at once when the ledger changed. All that is asked may be asked twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future;
@@ -109,7 +108,7 @@ impl Bootstrap {
                     Canvass::Begin(voters) => Ok(Round::Done(Some(voters))),
                     Canvass::Ask(ids) => self.ask::<RT>(&identity, &ids, pause).await,
                     Canvass::Tell(ids, missing) => {
-                        self.startup.send_replace(Startup::WaitingForPeers(missing));
+                        self.wait(Startup::WaitingForPeers(missing));
                         self.tell::<RT>(&belonging, ids, consents).await
                     }
                 }
@@ -120,12 +119,12 @@ impl Bootstrap {
                 Call::Ask(ids) => self.ask::<RT>(&identity, &ids, pause).await,
                 Call::Found => self.found().await,
                 Call::Wait(missing) => {
-                    self.startup.send_replace(Startup::WaitingForPeers(missing));
+                    self.wait(Startup::WaitingForPeers(missing));
                     Ok(Round::Again(LOOK_EVERY))
                 }
                 Call::Listen(founder) => {
                     let line = "founds the cluster and has not told this node yet".to_owned();
-                    self.startup.send_replace(Startup::WaitingForPeers(vec![(founder, line)]));
+                    self.wait(Startup::WaitingForPeers(vec![(founder, line)]));
                     Ok(Round::Again(LOOK_EVERY))
                 }
             },
@@ -134,15 +133,16 @@ impl Bootstrap {
 
     /// Draws the cluster's id. It is written down before anybody is told.
     async fn found(&mut self) -> Result<Round, OpenError> {
+        let agreed = Arc::clone(&self.candidate.agreed).lock_owned().await;
+        if self.candidate.ledger.identity().belonging.is_some() {
+            // Another founder was faster: the next round sees it.
+            return Ok(Round::Again(Duration::ZERO));
+        }
         let mut cluster = [0; 16];
         (self.random)(&mut cluster).map_err(|error| OpenError::Raft(format!("no random numbers: {error}")))?;
         let belonging = Belonging { cluster, founded_wall_ms: (self.wall)(), founder: true, admitted_at: 0 };
-        match self.candidate.belongs_to(belonging).await {
-            Ok(_) => self.introduce(),
-            // Another founder was faster: the next round sees it.
-            Err(OpenError::Foreign { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        self.candidate.belongs_to(belonging, agreed).await?;
+        self.introduce();
         Ok(Round::Again(Duration::ZERO))
     }
 
@@ -154,6 +154,14 @@ impl Bootstrap {
         consents: &mut Consents,
     ) -> Result<Round, OpenError> {
         let links = self.candidate.transport.links();
+        {
+            let mut agreed = self.candidate.agreed.lock().await;
+            if self.candidate.ledger.identity().belonging != Some(*belonging) {
+                // It gave way to another founder: the next round sees it.
+                return Ok(Round::Again(Duration::ZERO));
+            }
+            agreed.extend(ids.iter().map(|(id, _)| *id));
+        }
         let told = ids.into_iter().map(|(id, incarnation)| async move {
             let found = FoundV1 {
                 cluster: belonging.cluster,
@@ -163,19 +171,21 @@ impl Bootstrap {
             };
             (id, incarnation, self.call::<RT>(id, PeerRequestV1::Found(found)).await)
         });
-        let mut after = LOOK_EVERY;
+        let (mut after, mut declined) = (LOOK_EVERY, BTreeSet::new());
         for (id, incarnation, answer) in future::join_all(told).await {
             match answer {
-                AdmittedV1::Yes { cluster, .. } if cluster == belonging.cluster => {
+                Ok(AdmittedV1::Yes { .. }) => {
                     let hello = links.get(&id).and_then(|link| link.hello.clone());
                     consents.extend(hello.filter(|hello| hello.incarnation == incarnation).map(|hello| (id, hello)));
-                    self.candidate.has_consents.store(true, Ordering::Release);
                     after = Duration::ZERO;
                 }
-                AdmittedV1::No(line) => return Err(OpenError::Refused(line)),
-                AdmittedV1::Yes { .. } | AdmittedV1::Later(_) => {}
+                Ok(AdmittedV1::No(line)) => return Err(OpenError::Refused(line)),
+                Ok(AdmittedV1::Later(_)) => drop(declined.insert(id)),
+                // It may have agreed all the same.
+                Err(_) => {}
             }
         }
+        self.candidate.agreed.lock().await.retain(|id| !declined.contains(id));
         Ok(Round::Again(after))
     }
 
@@ -186,6 +196,7 @@ impl Bootstrap {
         ids: &[NodeId],
         pause: &mut Duration,
     ) -> Result<Round, OpenError> {
+        let mut answers = Vec::new();
         for id in ids {
             let admit = AdmitV1 {
                 node: identity.node_id,
@@ -194,23 +205,32 @@ impl Bootstrap {
                 peer: self.member.peer.clone(),
             };
             match self.call::<RT>(*id, PeerRequestV1::Admit(admit)).await {
-                AdmittedV1::Yes { cluster, founded_wall_ms, at } => {
+                Ok(AdmittedV1::Yes { cluster, founded_wall_ms, at }) => {
                     let belonging = Belonging { cluster, founded_wall_ms, founder: false, admitted_at: at };
-                    self.candidate.belongs_to(belonging).await?;
+                    let agreed = Arc::clone(&self.candidate.agreed).lock_owned().await;
+                    self.candidate.belongs_to(belonging, agreed).await?;
                     return Ok(Round::Done(None));
                 }
-                AdmittedV1::No(line) => return Err(OpenError::Refused(line)),
-                AdmittedV1::Later(line) => {
-                    self.startup.send_replace(Startup::AskingAdmission(format!("node {id}: {line}")));
-                }
+                Ok(AdmittedV1::No(line)) => return Err(OpenError::Refused(line)),
+                Ok(AdmittedV1::Later(line)) | Err(line) => answers.push(format!("node {id}: {line}")),
             }
         }
+        self.wait(Startup::AskingAdmission(answers.join("; ")));
         let after = *pause;
         *pause = (after * 2).min(ASK_PAUSE_MAX);
         Ok(Round::Again(after))
     }
 
-    async fn call<RT: AsyncRuntime>(&self, id: NodeId, request: PeerRequestV1) -> AdmittedV1 {
+    /// Tells what is waited for, if that is something else than before.
+    fn wait(&self, now: Startup) {
+        self.startup.send_if_modified(|told| {
+            let is_other = *told != now;
+            *told = now;
+            is_other
+        });
+    }
+
+    async fn call<RT: AsyncRuntime>(&self, id: NodeId, request: PeerRequestV1) -> Result<AdmittedV1, String> {
         ask_peer::<RT>(&*self.candidate.transport, self.peer(id), request).await
     }
 
@@ -220,18 +240,21 @@ impl Bootstrap {
     }
 }
 
-/// Asks a peer about taking part. No answer is "later".
+/// Asks a peer about taking part.
+///
+/// # Errors
+/// Why there is no answer, in one line; what was asked for may have been done.
 pub async fn ask_peer<RT: AsyncRuntime>(
     transport: &dyn crate::transport::Transport,
     peer: Peer,
     request: PeerRequestV1,
-) -> AdmittedV1 {
+) -> Result<AdmittedV1, String> {
     let id = peer.id;
     match TypeConfig::<RT>::timeout(ANSWER_WITHIN, transport.call(peer, request)).await {
-        Ok(Ok(PeerAnswerV1::Admitted(answer))) => answer,
-        Ok(Ok(PeerAnswerV1::Refused(line))) => AdmittedV1::Later(line),
-        Ok(Ok(_)) => AdmittedV1::Later(format!("node {id} gave another kind of answer")),
-        Ok(Err(error)) => AdmittedV1::Later(error.to_string()),
-        Err(_) => AdmittedV1::Later(format!("no answer from node {id} within {} s", ANSWER_WITHIN.as_secs())),
+        Ok(Ok(PeerAnswerV1::Admitted(answer))) => Ok(answer),
+        Ok(Ok(PeerAnswerV1::Refused(line))) => Err(line),
+        Ok(Ok(_)) => Err(format!("node {id} gave another kind of answer")),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer from node {id} within {} s", ANSWER_WITHIN.as_secs())),
     }
 }

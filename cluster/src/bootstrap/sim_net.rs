@@ -80,6 +80,7 @@ struct Inner {
     die_at: Option<usize>,
     dead: Vec<NodeId>,
     written: BTreeSet<ClusterId>,
+    hard_of_hearing: bool,
 }
 
 /// The simulated world. Clones share it.
@@ -119,6 +120,11 @@ impl World {
         self.lock().die_at.is_none()
     }
 
+    /// From now on no node heeds what another says of where it is.
+    pub fn heed_no_addresses(&self) {
+        self.lock().hard_of_hearing = true;
+    }
+
     /// Every cluster id that was ever written to any disk.
     pub fn written(&self) -> BTreeSet<ClusterId> {
         self.lock().written.clone()
@@ -133,7 +139,11 @@ impl World {
     }
 
     pub fn startup(&self, id: NodeId) -> Startup {
-        self.lock().startups[&id].borrow().clone()
+        self.startups(id).borrow().clone()
+    }
+
+    pub fn startups(&self, id: NodeId) -> watch::Receiver<Startup> {
+        self.lock().startups[&id].clone()
     }
 
     pub fn refusal(&self, id: NodeId) -> Option<String> {
@@ -149,6 +159,11 @@ impl World {
     pub fn wipe(&self, id: NodeId) {
         self.kill(id);
         self.lock().disks.remove(&id);
+    }
+
+    /// An old data directory is put in the place of the one there.
+    pub fn restore(&self, id: NodeId, stored: Stored) {
+        self.lock().disks.insert(id, stored);
     }
 
     /// The process dies at this instant: what it does from here on reaches nobody, its disk least of all.
@@ -256,6 +271,8 @@ impl World {
                 executor: Arc::new(Inline),
                 wall: Arc::new(|| 1_700_000_000_000),
                 transport: NoPeers::shared(),
+                peers: BTreeMap::new(),
+                remedy: crate::Remedy::default(),
                 keep: Box::new(()),
             },
             ledger: Arc::new(end.clone()),
@@ -321,7 +338,11 @@ impl End {
             let me = inner.processes.get(&self.id).filter(|process| process.life == self.life);
             let me = me.ok_or_else(|| "dead".to_owned())?;
             let peer = inner.processes.get(&to.id).ok_or_else(|| "connection refused".to_owned())?;
-            if to.member.peer != peer.address && !to.hints.contains(&peer.address) {
+            let dials =
+                |to: &Peer, process: &Process| to.member.peer == process.address || to.hints.contains(&process.address);
+            // As over TCP: whoever dials this node, and is let in, says where it is itself.
+            let dialled = peer.known.iter().any(|known| known.id == self.id && dials(known, me));
+            if !dials(to, peer) && (inner.hard_of_hearing || !dialled) {
                 return Err(format!("nobody answers at {}", to.member.peer));
             }
             let end = |process: &Process| Some((process.hello.clone()?, Arc::clone(process.handler.as_ref()?)));

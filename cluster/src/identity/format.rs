@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::codec::{self, DecodeError, EncodeError, Kind};
+use crate::error::Remedy;
 use crate::raft::NodeId;
 
 /// The version of the identity file that this build writes. It reads all before.
@@ -81,6 +82,12 @@ impl Identity {
             Some(belonging) => format!("node {} of cluster {}", self.node_id, hex(&belonging.cluster)),
             None => format!("node {} of a cluster that is not founded yet", self.node_id),
         }
+    }
+
+    /// How to go on when the node's data is damaged.
+    #[must_use]
+    pub fn remedy(&self) -> Remedy {
+        if self.several { Remedy::Replace(self.node_id) } else { Remedy::Backup }
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>, EncodeError> {

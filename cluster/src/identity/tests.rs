@@ -131,7 +131,7 @@ fn a_damaged_identity_is_refused_byte_by_byte() {
         damaged[at] ^= 1 << (at % 8);
         fs::write(&file, damaged).unwrap();
         let (error, line) = refusal(dir.path(), None);
-        assert!(matches!(error, OpenError::Damaged { .. }) && line.contains("backup"), "byte {at}: {line}");
+        assert!(matches!(error, OpenError::Damaged { .. }) && line.contains("backup only if"), "byte {at}: {line}");
         fs::write(&file, &bytes[..at]).unwrap();
         let (error, line) = refusal(dir.path(), None);
         assert!(matches!(error, OpenError::Damaged { .. }), "cut to {at}: {line}");
@@ -148,6 +148,16 @@ fn lost_parts_are_noticed() {
         fs::remove_dir(dir.path().join(lost)).unwrap();
         let (error, line) = refusal(dir.path(), None);
         assert!(matches!(error, OpenError::Damaged { .. }) && line.contains(&format!("{lost}/ is missing")), "{line}");
+    }
+    for (opened, way_on, not) in [
+        (open as fn(&Path, Option<NodeId>) -> _, "from a backup", "tenure cluster"),
+        (open_among, "`tenure cluster replace 5`", "backup"),
+    ] {
+        let dir = TempDir::new().unwrap();
+        drop(opened(dir.path(), Some(5)).unwrap());
+        fs::remove_dir(dir.path().join(LOG)).unwrap();
+        let (_, line) = refusal(dir.path(), Some(5));
+        assert!(line.contains(way_on) && !line.contains(not), "{line}");
     }
     let dir = TempDir::new().unwrap();
     drop(open(dir.path(), None).unwrap());

@@ -26,7 +26,7 @@ use std::thread;
 pub use self::store::LogStore;
 pub use self::writer::{Step, Writer};
 use crate::config::Observer;
-use crate::error::OpenError;
+use crate::error::{OpenError, Remedy};
 use crate::files::Disk;
 use queue::Queue;
 use spare::{Making, Spares};
@@ -43,6 +43,8 @@ pub struct LogOptions {
     pub cached_bytes_max: u64,
     /// A log was here before: an empty directory is damage, not a new log.
     pub must_exist: bool,
+    /// How to go on when it is damaged.
+    pub remedy: Remedy,
 }
 
 impl Default for LogOptions {
@@ -52,6 +54,7 @@ impl Default for LogOptions {
             unsynced_bytes_max: 6 * 1024 * 1024,
             cached_bytes_max: 16 * 1024 * 1024,
             must_exist: false,
+            remedy: Remedy::default(),
         }
     }
 }

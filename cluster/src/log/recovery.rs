@@ -24,13 +24,9 @@ use super::segment::{self, HEADER, HeaderError, Segment};
 use super::spare;
 use super::state::State;
 use crate::codec::DecodeError;
-use crate::error::OpenError;
+use crate::error::{OpenError, Remedy};
 use crate::files::Disk;
 use crate::persisted::SegmentHeaderV1;
-
-/// What every refusal ends with.
-const WAY_OUT: &str = "Nothing was changed. To go on: replace this node by an empty one that gets its data from its peers, \
-                       or restore a backup";
 
 /// Where the log ends.
 pub struct Recovered {
@@ -74,7 +70,7 @@ struct Scan {
 /// # Errors
 /// [`OpenError`]; unless the directory was empty, nothing was changed when the log is refused.
 pub fn recover(disk: &dyn Disk, dir: &Path, options: &LogOptions) -> Result<Recovered, OpenError> {
-    let reader = Reader { disk, dir };
+    let reader = Reader { disk, dir, remedy: options.remedy };
     disk.create_dir(dir).map_err(|error| reader.io("creating it failed", error))?;
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         disk.sync_dir(parent).map_err(|error| reader.io("syncing its parent failed", error))?;
@@ -102,6 +98,7 @@ pub fn recover(disk: &dyn Disk, dir: &Path, options: &LogOptions) -> Result<Reco
 struct Reader<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
+    remedy: Remedy,
 }
 
 impl Reader<'_> {
@@ -110,7 +107,7 @@ impl Reader<'_> {
     }
 
     fn damaged(&self, what: &str) -> OpenError {
-        OpenError::Damaged { path: self.dir.to_owned(), what: format!("{what}. {WAY_OUT}") }
+        OpenError::Damaged { path: self.dir.to_owned(), what: what.to_owned(), remedy: self.remedy }
     }
 
     fn damaged_at(&self, sequence: u64, offset: u64, what: &str) -> OpenError {

@@ -21,7 +21,7 @@ mod tests;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, Remedy};
 use crate::persisted::{LogIdV1, MembershipV2};
 
 pub use memory::MemorySnapshots;
@@ -97,15 +97,11 @@ pub trait SnapshotStore: Send + Sync + 'static {
     fn open(&self, stored: &Stored) -> Result<Box<dyn Read + Send>, SnapshotError>;
 }
 
-/// How to go on from a damaged snapshot.
-const WAY_ON: &str = "the log before it may be gone, so nothing was changed: restore this node's data directory from a \
-                      backup";
-
 /// A snapshot cannot be written or read. Each text is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The bytes on disk are not what was written. Nothing was changed.
-    #[error("{path}: snapshot is damaged: {what}; {WAY_ON}", path = path.display())]
+    #[error("{path}: snapshot is damaged: {what}", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -156,15 +152,21 @@ impl SnapshotError {
     }
 }
 
-impl From<SnapshotError> for OpenError {
-    fn from(error: SnapshotError) -> Self {
-        match error {
-            SnapshotError::Io { path, what, source } => Self::Io { path, what: format!("cannot {what}"), source },
-            SnapshotError::Damaged { path, what } => Self::Damaged { path, what: format!("{what}; {WAY_ON}") },
-            SnapshotError::Newer { path, what } => {
-                Self::Foreign { path, what: format!("was written by a newer build ({what}): start that build again") }
+impl SnapshotError {
+    /// Why a node does not start that goes on from damage by `remedy`.
+    #[must_use]
+    pub fn at_opening(self, remedy: Remedy) -> OpenError {
+        match self {
+            Self::Io { path, what, source } => OpenError::Io { path, what: format!("cannot {what}"), source },
+            Self::Damaged { path, what } => {
+                let what = format!("the snapshot: {what}; the log before it may be gone");
+                OpenError::Damaged { path, what, remedy }
             }
-            SnapshotError::Gone { .. } | SnapshotError::Save(_) => Self::Raft(error.to_string()),
+            Self::Newer { path, what } => {
+                let what = format!("was written by a newer build ({what}): start that build again");
+                OpenError::Foreign { path, what }
+            }
+            Self::Gone { .. } | Self::Save(_) => OpenError::Raft(self.to_string()),
         }
     }
 }

@@ -194,10 +194,10 @@ fn start(path: &Path) -> Result<Vec<u8>, SnapshotError> {
 fn assert_damaged(path: &Path, file: &Path, what: &str) {
     let before = contents(path);
     let line = match start(path) {
-        Err(error @ SnapshotError::Damaged { .. }) => error.to_string(),
+        Err(error @ SnapshotError::Damaged { .. }) => error.at_opening(Remedy::Replace(2)).to_string(),
         other => panic!("{file:?}, {what}: {:?}", other.map(|bytes| bytes.len())),
     };
-    assert!(line.contains(&*file.to_string_lossy()) && line.contains("backup") && !line.contains('\n'), "{line}");
+    assert!(line.contains(&*file.to_string_lossy()) && line.contains("replace 2") && !line.contains('\n'), "{line}");
     assert!(contents(path) == before, "{file:?}, {what}: something was changed");
 }
 

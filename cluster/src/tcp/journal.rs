@@ -1,6 +1,7 @@
 //! Log lines about peers, not too many: a node that is gone for days must not fill the log.
 //!
 //! A line about one node and one cause appears at most once in [`EVERY`]; the next that appears says how many did not.
+//! After a line that a node is not reached the next that it is always appears: else the log would end with what is past.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -59,7 +60,13 @@ impl Journal {
             return None;
         }
         last.at = Some(now);
-        Some(std::mem::take(&mut last.suppressed))
+        let suppressed = std::mem::take(&mut last.suppressed);
+        if let (Cause::Lost | Cause::NoWay | Cause::Refused, Some(connected)) =
+            (cause, lines.get_mut(&(node, Cause::Connected)))
+        {
+            connected.at = None;
+        }
+        Some(suppressed)
     }
 
     /// Logs that all is well.
@@ -97,6 +104,19 @@ mod tests {
         assert_eq!(admit(Some(3), Cause::NoWay, 1), Some(0), "another node");
         assert_eq!(admit(Some(2), Cause::NoWay, 30), Some(29));
         assert_eq!(admit(Some(2), Cause::NoWay, 60), Some(0));
+    }
+
+    #[test]
+    fn a_log_does_not_end_with_trouble_that_is_over() {
+        let (journal, start) = (Journal::default(), Instant::now());
+        let admit = |cause, seconds| journal.admit(Some(2), cause, start + Duration::from_secs(seconds));
+        assert_eq!(admit(Cause::Connected, 0), Some(0));
+        assert_eq!(admit(Cause::Lost, 1), Some(0));
+        assert_eq!(admit(Cause::Connected, 2), Some(0), "it is over");
+        assert_eq!(admit(Cause::Lost, 3), None);
+        assert_eq!(admit(Cause::Connected, 4), None, "nobody was told of more trouble");
+        assert_eq!(admit(Cause::Lost, 31), Some(1));
+        assert_eq!(admit(Cause::Connected, 32), Some(1));
     }
 
     #[test]

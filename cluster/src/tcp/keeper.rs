@@ -1,7 +1,7 @@
 //! Keeps the requests connection to one peer, and knows when its process is surely gone.
 //!
-//! A connection that was closed or reset makes the peer *suspect*: its address is connected to at once. Refused by every
-//! address: the peer is gone, until a try ends in anything else. Greeting a peer that keeps closing is damped, but
+//! A connection that was closed or reset makes the peer *suspect*: the address where it was is connected to at once.
+//! Refused there: the peer is gone, until a try ends in anything else. Greeting a peer that keeps closing is damped, but
 //! connecting is not, so that a process that dies is noticed in the time of one round trip. A connection that fell
 //! silent, or that this side closed, makes nobody suspect; nor does a first try that is refused: whoever was not there
 //! cannot have gone.
@@ -34,7 +34,7 @@ pub(super) type Dialled = Greeted<OwnedReadHalf, OwnedWriteHalf>;
 /// A peer whose connection broke.
 struct Suspect {
     /// Where its process was.
-    addresses: Vec<SocketAddr>,
+    address: SocketAddr,
     /// Until then it is probed in short steps, and nowhere else.
     probed_until: Instant,
     /// The next pause between two probes.
@@ -44,7 +44,29 @@ struct Suspect {
 /// A connection that stands, and where.
 struct Reached {
     greeted: Dialled,
-    addresses: Vec<SocketAddr>,
+    address: Option<SocketAddr>,
+}
+
+/// Why there is no connection.
+struct Trouble {
+    cause: Cause,
+    why: String,
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Self { cause: Cause::NoWay, why }
+    }
+}
+
+impl From<&NoGreeting> for Trouble {
+    fn from(error: &NoGreeting) -> Self {
+        let cause = match error {
+            NoGreeting::Cut(_) | NoGreeting::Stranger(_) => Cause::NoWay,
+            _ => Cause::Refused,
+        };
+        Self { cause, why: error.to_string() }
+    }
 }
 
 /// Closes the calls of a connection however it ends.
@@ -110,10 +132,10 @@ impl Keeper {
                 self.suspect = None;
                 self.hold(reached, names.first()).await;
             }
-            Err(why) => {
-                self.link.trouble(why.clone());
-                let line = format!("node {} is not reached: {why}", self.link.id);
-                self.shared.journal.info(Some(self.link.id), Cause::NoWay, &line);
+            Err(Trouble { cause, why }) => {
+                let line = format!("no connection to node {}: {why}", self.link.id);
+                self.link.trouble(why);
+                self.shared.journal.warn(Some(self.link.id), cause, &line);
                 self.pause().await;
             }
         }
@@ -124,61 +146,62 @@ impl Keeper {
     }
 
     /// Tries all ways to the peer, in turn.
-    async fn reach(&mut self, own: &HelloV1, names: &[String]) -> Result<Reached, String> {
-        let mut trouble = None;
+    async fn reach(&mut self, own: &HelloV1, names: &[String]) -> Result<Reached, Trouble> {
+        let mut trouble: Option<Trouble> = None;
         if let Some(suspect) = &self.suspect {
-            let (addresses, probing) = (suspect.addresses.clone(), Instant::now() < suspect.probed_until);
-            match self.probe(own, addresses).await {
+            let (address, probing) = (suspect.address, Instant::now() < suspect.probed_until);
+            match self.probe(own, address).await {
                 Ok(reached) => return Ok(reached),
-                Err(why) if probing => return Err(why),
-                Err(why) => trouble = Some(why),
+                Err(found) if probing => return Err(found),
+                Err(found) => trouble = Some(found),
             }
         }
         for name in names {
             let addresses = match dial::look_up(name, self.shared.pace.connect).await {
                 Ok(addresses) => addresses,
                 Err(why) => {
-                    trouble.get_or_insert(why);
+                    trouble.get_or_insert(why.into());
                     continue;
                 }
             };
             let stream = match dial::connect(&addresses, self.shared.pace.connect).await {
                 Ok(stream) => stream,
                 Err(NoWay { why, .. }) => {
-                    trouble.get_or_insert(why);
+                    trouble.get_or_insert(why.into());
                     continue;
                 }
             };
+            let address = stream.peer_addr().ok();
             match self.greet(stream, own).await {
-                Ok(greeted) => return Ok(Reached { greeted, addresses }),
+                Ok(greeted) => return Ok(Reached { greeted, address }),
                 // What somebody answers says more than that nobody does.
-                Err(error) => trouble = Some(error.to_string()),
+                Err(error) => trouble = Some((&error).into()),
             }
         }
-        Err(trouble.unwrap_or_else(|| "its address is not known".to_owned()))
+        Err(trouble.unwrap_or_else(|| "its address is not known".to_owned().into()))
     }
 
     /// Is the peer's process still where it was?
-    async fn probe(&mut self, own: &HelloV1, addresses: Vec<SocketAddr>) -> Result<Reached, String> {
-        let stream = match dial::connect(&addresses, self.shared.pace.connect).await {
+    async fn probe(&mut self, own: &HelloV1, address: SocketAddr) -> Result<Reached, Trouble> {
+        let stream = match dial::connect(&[address], self.shared.pace.connect).await {
             Ok(stream) => stream,
             Err(no_way) => {
                 self.set_gone(no_way.means == Means::Nobody);
                 if no_way.means == Means::Nothing {
                     self.suspect = None;
                 }
-                return Err(no_way.why);
+                return Err(no_way.why.into());
             }
         };
         self.set_gone(false);
         match self.greet(stream, own).await {
-            Ok(greeted) => Ok(Reached { greeted, addresses }),
+            Ok(greeted) => Ok(Reached { greeted, address: Some(address) }),
             Err(error) => {
                 // Cut off in the greeting: perhaps it was just dying. Then the next probe is refused.
                 if !matches!(&error, NoGreeting::Cut(cut) if cut.is_end()) {
                     self.suspect = None;
                 }
-                Err(error.to_string())
+                Err((&error).into())
             }
         }
     }
@@ -189,23 +212,15 @@ impl Keeper {
         if let Ok(ended) = timeout(std::mem::take(&mut self.damped), stream.peek(&mut byte)).await {
             return Err(NoGreeting::Cut(ended.map_or_else(Cut::Broke, |_| Cut::Closed)));
         }
-        let (shared, id) = (&self.shared, self.link.id);
-        let greeted = greet(shared, stream, own, PurposeV1::Requests, id).await;
-        match &greeted {
-            Err(NoGreeting::Refused { by: other, why } | NoGreeting::Objected { to: other, why }) => {
-                self.link.heard(other);
-                shared.journal.warn(Some(id), Cause::Refused, &format!("no connection to node {id}: {why}"));
-            }
-            Err(error @ (NoGreeting::OtherSecret | NoGreeting::Version { .. } | NoGreeting::Unable(_))) => {
-                shared.journal.warn(Some(id), Cause::Refused, &format!("no connection to node {id}: {error}"));
-            }
-            Ok(_) | Err(NoGreeting::Cut(_) | NoGreeting::Stranger(_)) => {}
+        let greeted = greet(&self.shared, stream, own, PurposeV1::Requests, self.link.id).await;
+        if let Err(NoGreeting::Refused { by: other, .. } | NoGreeting::Objected { to: other, .. }) = &greeted {
+            self.link.heard(other);
         }
         greeted
     }
 
     /// Uses a connection until it ends.
-    async fn hold(&mut self, Reached { mut greeted, addresses }: Reached, name: Option<&String>) {
+    async fn hold(&mut self, Reached { mut greeted, address }: Reached, name: Option<&String>) {
         let (shared, link) = (Arc::clone(&self.shared), Arc::clone(&self.link));
         let since = Instant::now();
         greeted.reader.widen(FRAME_BYTES_MAX, shared.pace.silence, Arc::clone(&link.traffic));
@@ -213,24 +228,28 @@ impl Keeper {
         let closing = Closing(Arc::default());
         link.connected(greeted.hello, Arc::clone(&closing.0));
         shared.journal.info(Some(link.id), Cause::Connected, &format!("connected to node {}", link.id));
-        let cut = tokio::select! {
-            cut = requests::carry(&closing.0, greeted.reader, greeted.writer, shared.pace.alive) => cut,
-            _ = self.own.changed() => Cut::Wanted("this node has something else to say of itself"),
-            () = moved(&mut self.names, name) => Cut::Wanted("the node has another address now"),
+        let (cut, is_wanted) = tokio::select! {
+            cut = requests::carry(&closing.0, greeted.reader, greeted.writer, shared.pace.alive) => (cut, false),
+            _ = self.own.changed() => (Cut::Wanted("this node has something else to say of itself"), true),
+            () = moved(&mut self.names, name) => (Cut::Wanted("the node has another address now"), true),
         };
         let why = cut.to_string();
         closing.0.close(&why);
         link.trouble(why);
-        shared.journal.info(Some(link.id), Cause::Lost, &format!("lost the connection to node {}: {cut}", link.id));
+        if is_wanted {
+            // No trouble, and no reason to hold off.
+            return self.pauses.restart();
+        }
+        shared.journal.warn(Some(link.id), Cause::Lost, &format!("lost the connection to node {}: {cut}", link.id));
         let now = Instant::now();
         if now.duration_since(since) >= shared.pace.probe {
             self.pauses.restart();
         } else {
             self.damped = self.pauses.next(pauses::random());
         }
-        if cut.is_end() {
+        if let Some(address) = address.filter(|_| cut.is_end()) {
             let pause = Duration::from_millis(1);
-            self.suspect = Some(Suspect { addresses, probed_until: now + shared.pace.probe, pause });
+            self.suspect = Some(Suspect { address, probed_until: now + shared.pace.probe, pause });
         }
     }
 

@@ -30,6 +30,8 @@ pub(super) const HANDLED_BYTES_MAX: usize = 64 * MIB;
 pub(super) const ANSWERS_MAX: usize = 64;
 /// Connections that were accepted and are not authenticated yet.
 pub(super) const STRANGERS_MAX: usize = 64;
+/// Those of them that come from one address.
+pub(super) const STRANGERS_OF_ONE_MAX: usize = 8;
 /// Connections that were accepted and are authenticated.
 pub(super) const ACCEPTED_MAX: usize = 256;
 /// Snapshots being taken in.

@@ -22,7 +22,23 @@ struct Standing {
     link: LinkState,
     /// Of the connection that stands.
     calls: Option<Arc<Calls>>,
+    /// No connection is taken any more.
     retired: bool,
+}
+
+/// Where a peer may be, by source.
+struct Whereabouts {
+    /// What this node was given.
+    given: Vec<String>,
+    /// What the peer said of itself when it dialled last: it may have moved, and nobody else may know yet.
+    said: Option<String>,
+}
+
+impl Whereabouts {
+    fn names(&self) -> Vec<String> {
+        let said = self.said.iter().filter(|said| !said.is_empty() && !self.given.contains(said));
+        self.given.iter().chain(said).cloned().collect()
+    }
 }
 
 /// One peer.
@@ -33,9 +49,13 @@ pub(super) struct Link {
     pub traffic: Arc<Counters>,
     /// It was heard: try to reach it now.
     pub nudge: Notify,
-    /// Where it may be, `host:port`, the likeliest first.
+    /// Where it may be, `host:port`, the likeliest first: what this node was given, then what the peer says of itself.
     names: watch::Sender<Vec<String>>,
+    whereabouts: Mutex<Whereabouts>,
     standing: Mutex<Standing>,
+    /// Nothing is said of its being gone any more. Apart from `standing`: whoever looks at who is gone may look at the
+    /// links meanwhile.
+    silenced: Mutex<bool>,
     /// Raised after each change of the state.
     changes: watch::Sender<u64>,
 }
@@ -59,7 +79,9 @@ impl Link {
             traffic: Arc::default(),
             nudge: Notify::new(),
             names: watch::channel(names(peer)).0,
+            whereabouts: Mutex::new(Whereabouts { given: names(peer), said: None }),
             standing: Mutex::default(),
+            silenced: Mutex::default(),
             changes,
         }
     }
@@ -74,7 +96,19 @@ impl Link {
 
     /// Its names changed, perhaps.
     pub(super) fn rename(&self, peer: &Peer) {
-        let names = names(peer);
+        self.look_at(|whereabouts| whereabouts.given = names(peer));
+    }
+
+    /// The peer, authentic and let in, says that it is at `name`: tried after all that this node was given.
+    pub(super) fn said(&self, name: &str) {
+        self.look_at(|whereabouts| whereabouts.said = Some(name.to_owned()));
+    }
+
+    fn look_at(&self, change: impl FnOnce(&mut Whereabouts)) {
+        // Held until the names are told, so that they are those of the latest change.
+        let mut whereabouts = self.whereabouts.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut whereabouts);
+        let names = whereabouts.names();
         self.names.send_if_modified(|now| {
             let changed = *now != names;
             *now = names;
@@ -148,8 +182,8 @@ impl Link {
 
     /// Whether its process is surely gone.
     pub(super) fn set_gone(&self, all: &Gone, gone: bool) {
-        let standing = self.standing();
-        let gone = gone && !standing.retired;
+        let silenced = self.silenced.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = gone && !*silenced;
         all.send_if_modified(|set| if gone { set.insert(self.id) } else { set.remove(&self.id) });
     }
 
@@ -165,6 +199,8 @@ impl Link {
         if let Some(calls) = calls {
             calls.close(why);
         }
+        *self.silenced.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.set_gone(all, false);
+        self.changed();
     }
 }

@@ -1,13 +1,13 @@
 //! Whoever connects: greeted, then served.
 //!
-//! Invariants: at most [`STRANGERS_MAX`](super::limits::STRANGERS_MAX) connections are not authenticated, each for at
-//! most a few seconds, and one more is closed at once; a node has one requests connection here, its latest.
+//! Invariants: few connections are not authenticated, each for at most a few seconds (see `strangers`); a node has one
+//! requests connection here, its latest.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answering;
@@ -18,6 +18,7 @@ use super::journal::Cause;
 use super::limits::FRAME_BYTES_MAX;
 use super::shared::Shared;
 use super::snapshot_in;
+use super::strangers::Stranger;
 use crate::hello::{HelloV1, PurposeV1};
 
 type Halves = (tokio::net::tcp::OwnedReadHalf, tokio::net::tcp::OwnedWriteHalf);
@@ -38,25 +39,27 @@ pub(super) async fn listen(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 fn accept(shared: &Arc<Shared>, stream: TcpStream, address: SocketAddr) {
-    let Ok(stranger) = Arc::clone(&shared.permits.strangers).try_acquire_owned() else {
-        let line = format!("a peer connection from {address} was closed: too many others are not authenticated yet");
-        shared.journal.warn(None, Cause::Stranger, &line);
-        return;
-    };
+    let stranger = shared.strangers.admit(address.ip());
     // Closed already: the connection goes with the task.
     let _ = shared.spawn(serve(Arc::clone(shared), stream, address, stranger));
 }
 
-async fn serve(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, stranger: OwnedSemaphorePermit) {
+async fn serve(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, mut stranger: Stranger) {
     let mut own = shared.own.subscribe();
     let greeting = async {
         dial::tune(&stream).map_err(Cut::from)?;
         greet(&shared, &mut own, stream.into_split()).await
     };
-    let greeted = match timeout(shared.pace.greet_accepted, greeting).await {
-        Ok(Ok(greeted)) => greeted,
-        Ok(Err(error)) => return log_no_greeting(&shared, address, &error),
-        Err(_) => return log_no_greeting(&shared, address, &NoGreeting::Stranger("it says too little in time")),
+    let greeted = tokio::select! { biased;
+        greeted = timeout(shared.pace.greet_accepted, greeting) => match greeted {
+            Ok(Ok(greeted)) => greeted,
+            Ok(Err(error)) => return log_no_greeting(&shared, address, &error),
+            Err(_) => return log_no_greeting(&shared, address, &NoGreeting::Stranger("it says too little in time")),
+        },
+        () = stranger.ends() => {
+            let line = format!("a peer connection from {address} was closed: too many came that are not authenticated");
+            return shared.journal.warn(None, Cause::Stranger, &line);
+        }
     };
     drop(stranger);
     let Ok(_accepted) = Arc::clone(&shared.permits.accepted).try_acquire_owned() else {
@@ -64,6 +67,7 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr, stra
         return shared.journal.warn(Some(greeted.hello.node), Cause::Listener, &line);
     };
     if let Some(link) = shared.link(greeted.hello.node) {
+        link.said(&greeted.hello.peer);
         link.nudge.notify_one();
     }
     tokio::select! {

@@ -29,6 +29,7 @@ mod shared;
 mod snapshot_in;
 mod snapshot_out;
 mod snapshot_wire;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -206,11 +207,12 @@ impl Transport for TcpTransport {
                 kept.insert(peer.id, Kept { link, keeper });
             }
         }
-        for id in unknown {
-            if let Some(Kept { link, keeper }) = kept.remove(&id) {
-                keeper.abort();
-                link.retire(&shared.gone, "it is no peer any more");
-            }
+        let retired: Vec<Kept> = unknown.iter().filter_map(|id| kept.remove(id)).collect();
+        // Whoever looks at who is gone may look at the links meanwhile: never the one lock under the other.
+        drop(kept);
+        for Kept { link, keeper } in retired {
+            keeper.abort();
+            link.retire(&shared.gone, "it is no peer any more");
         }
     }
 

@@ -11,8 +11,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::greeting::Side;
 use super::handler::PeerHandler;
 use super::journal::Journal;
-use super::limits::{ACCEPTED_MAX, Pace, SNAPSHOTS_IN_MAX, SNAPSHOTS_OUT_MAX, STRANGERS_MAX};
+use super::limits::{ACCEPTED_MAX, Pace, SNAPSHOTS_IN_MAX, SNAPSHOTS_OUT_MAX};
 use super::link::{Gone, Link};
+use super::strangers::Strangers;
 use crate::hello::{HelloV1, PurposeV1};
 use crate::peer_config::Secret;
 use crate::raft::NodeId;
@@ -27,8 +28,6 @@ pub(super) struct Kept {
 
 /// Bounds on connections and snapshots.
 pub(super) struct Permits {
-    /// Accepted, not authenticated.
-    pub strangers: Arc<Semaphore>,
     /// Accepted and authenticated.
     pub accepted: Arc<Semaphore>,
     /// Snapshots taken in.
@@ -68,6 +67,8 @@ pub(super) struct Shared {
     pub journal: Journal,
     /// Bounds.
     pub permits: Permits,
+    /// Accepted, not authenticated.
+    pub strangers: Arc<Strangers>,
     /// The transport is closed.
     pub closed: watch::Sender<bool>,
     latest: Mutex<Latest>,
@@ -89,11 +90,11 @@ impl Shared {
             changes: watch::channel(0).0,
             journal: Journal::default(),
             permits: Permits {
-                strangers: Arc::new(Semaphore::new(STRANGERS_MAX)),
                 accepted: Arc::new(Semaphore::new(ACCEPTED_MAX)),
                 snapshots_in: Arc::new(Semaphore::new(SNAPSHOTS_IN_MAX)),
                 snapshots_out: Arc::new(Semaphore::new(SNAPSHOTS_OUT_MAX)),
             },
+            strangers: Arc::default(),
             closed: watch::channel(false).0,
             latest: Mutex::default(),
             tasks: Mutex::new(Some(JoinSet::new())),
@@ -138,7 +139,8 @@ impl Shared {
     pub(super) fn end(&self) -> Option<JoinSet<()>> {
         let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.closed.send_replace(true);
-        for kept in std::mem::take(&mut *self.peers()).into_values() {
+        let peers = std::mem::take(&mut *self.peers());
+        for kept in peers.into_values() {
             kept.keeper.abort();
             kept.link.retire(&self.gone, "this node's peer listener is closed");
         }

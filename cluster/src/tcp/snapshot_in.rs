@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{interval, timeout};
 
 use super::frame::{Cut, FrameReader, FrameWriter};
@@ -35,6 +35,8 @@ struct Source {
     pieces: mpsc::Receiver<Piece>,
     now: Bytes,
     ended: bool,
+    /// The snapshot counts until its reader is done with it too, also when the connection is long gone.
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Read for Source {
@@ -72,12 +74,15 @@ pub(super) async fn receive<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         (Err(error), _, _) => refused(&format!("the snapshot is not understood: {error}")),
         (_, Err(_), _) => refused("the node takes in other snapshots already"),
         (_, _, None) => refused("the node is still starting"),
-        (Ok(offer), Ok(_permit), Some(handler)) => {
+        (Ok(offer), Ok(permit), Some(handler)) => {
+            let permit = Arc::new(permit);
             let (pieces, waiting) = mpsc::channel(CHUNKS_WAITING_MAX);
-            let source = Box::new(Source { pieces: waiting, now: Bytes::new(), ended: false });
+            let source =
+                Box::new(Source { pieces: waiting, now: Bytes::new(), ended: false, _permit: Arc::clone(&permit) });
             let OfferV1 { vote, head, bytes } = offer;
             let answering = handler.snapshot(&hello, SnapshotOffer { vote, head: head.into(), bytes, source });
             answer_while_fed(answering, feed(&mut reader, pieces, bytes), &mut writer, &shared.pace).await?
+            // Here the permit ends, unless the reader still has it.
         }
     };
     let body = message::answer(0, |body| {

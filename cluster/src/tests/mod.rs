@@ -2,11 +2,13 @@
 //! lose answers, and whose nodes can be killed. Every message goes through its encoded form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clock;
 mod crash;
 mod forwarding;
 mod reads;
 mod replication;
 mod router;
+mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,6 +35,9 @@ pub type C = TypeConfig<Rt>;
 pub type Node = Cluster<Counter, Rt>;
 
 pub const WALL_MS: u64 = 1_700_000_000_000;
+
+/// Longer than any election takes.
+const LEADER_WITHIN_MS: u64 = 60_000;
 
 /// Decides what becomes of a message (from, to, what it is); answers are not asked for.
 pub type Filter = Box<dyn Fn(NodeId, NodeId, &'static str) -> Fate + Send>;
@@ -66,7 +71,11 @@ pub struct Net {
     pub hosts: BTreeMap<NodeId, Host>,
     /// Cut off from all others.
     pub cut: BTreeSet<NodeId>,
+    /// Their links are said to be down, whatever arrives.
+    pub unlinked: BTreeSet<NodeId>,
     pub filter: Option<Filter>,
+    /// How much a link carries a second, if there is a limit.
+    pub bytes_per_second: Option<u64>,
     pub snapshots_sent: usize,
     /// Requests delivered, by what they are.
     pub delivered: BTreeMap<&'static str, usize>,
@@ -110,6 +119,11 @@ impl World {
     }
 
     pub async fn with(size: NodeId, config: Config) -> Self {
+        Self::with_walls(size, config, |_| WALL_MS).await
+    }
+
+    /// `size` voters, each with a wall clock that stands at what `wall_ms` says of its id.
+    pub async fn with_walls(size: NodeId, config: Config, wall_ms: impl Fn(NodeId) -> u64) -> Self {
         let world = Self { net: Arc::default(), config };
         for id in 1..=size {
             let host = Host {
@@ -119,7 +133,7 @@ impl World {
                 life: watch::Sender::new(0),
                 gone: watch::Sender::default(),
                 known: BTreeMap::new(),
-                wall_ms: WALL_MS,
+                wall_ms: wall_ms(id),
             };
             world.net().hosts.insert(id, host);
         }
@@ -133,11 +147,6 @@ impl World {
 
     pub fn net(&self) -> MutexGuard<'_, Net> {
         self.net.lock().unwrap()
-    }
-
-    /// Sets the wall clock that a node has from its next start on.
-    pub fn set_wall(&self, id: NodeId, wall_ms: u64) {
-        self.net().hosts.get_mut(&id).unwrap().wall_ms = wall_ms;
     }
 
     /// Starts a node on what is stored.
@@ -161,6 +170,8 @@ impl World {
             executor: Arc::new(Inline),
             wall: Arc::new(move || wall_ms),
             transport: Arc::new(router::Router::new(id, life, Arc::clone(&self.net))),
+            peers: BTreeMap::new(),
+            remedy: crate::Remedy::default(),
             keep: Box::new(()),
         };
         let node = Cluster::start(&self.config, parts, Arc::new(|_, _| {})).await.unwrap();
@@ -204,7 +215,9 @@ impl World {
 
     /// The leader among the nodes that are not cut off, once it can commit.
     pub async fn leader(&self) -> (NodeId, Node) {
+        let before = now();
         loop {
+            assert!(ms_since(before) < LEADER_WITHIN_MS, "no node can commit");
             let cut = self.net().cut.clone();
             let ready = self.nodes().into_iter().filter(|(id, _)| !cut.contains(id)).find(|(_, node)| {
                 let status = node.status();
@@ -226,7 +239,9 @@ impl World {
 
     /// Waits until all nodes that live have applied the same, and returns the sum.
     pub async fn settled(&self) -> u64 {
+        let before = now();
         loop {
+            assert!(ms_since(before) < LEADER_WITHIN_MS, "the nodes do not come together");
             let leader = self.leader().await.1;
             let applied: BTreeSet<u64> = self.nodes().iter().map(|(_, node)| node.status().applied_index).collect();
             if applied == [leader.status().last_index].into() {

@@ -1,6 +1,6 @@
 //! Elections, stamps and snapshots: the transport trait carries all that replication needs.
 
-use super::{World, simulated, sleep};
+use super::{World, config, simulated, sleep};
 use crate::counter::Command;
 use crate::error::SubmitError;
 use crate::machine::Stamp;
@@ -92,5 +92,57 @@ fn a_node_that_was_away_too_long_catches_up_by_snapshot() {
         assert!(world.net().snapshots_sent > 0);
         assert_eq!(node.submit(Command::Add(1)).await.unwrap().reply, 401);
         assert_eq!(world.settled().await, 401);
+    });
+}
+
+/// What it missed takes far longer to send than a heartbeat may.
+#[test]
+fn a_node_behind_a_slow_link_catches_up_by_log() {
+    simulated(8, async {
+        let mut config = config();
+        (config.snapshot_log_bytes, config.log_margin_bytes) = (1 << 30, 1 << 30);
+        let world = World::with(3, config).await;
+        let (away, _) = world.follower().await;
+        let (_, node) = world.leader().await;
+        world.net().cut.insert(away);
+        for _ in 0..40 {
+            node.submit(Command::Padded(vec![1; 100_000])).await.unwrap();
+        }
+        {
+            let mut net = world.net();
+            net.bytes_per_second = Some(3_000_000);
+            net.cut.clear();
+        }
+        assert_eq!(world.settled().await, 40);
+        assert_eq!(world.net().snapshots_sent, 0);
+    });
+}
+
+#[test]
+fn status_tells_links_lag_and_readiness() {
+    simulated(7, async {
+        let world = World::of(3).await;
+        let (id, leader) = world.leader().await;
+        let (away, follower) = world.follower().await;
+        leader.submit(Command::Add(1)).await.unwrap();
+        world.settled().await;
+        let status = leader.status();
+        assert!(status.links.len() == 2 && status.links.values().all(|link| link.connected));
+        assert_eq!(status.lag, (1..=3).filter(|other| *other != id).map(|other| (other, 0)).collect());
+        assert_eq!((follower.status().not_ready, follower.status().leader), (None, Some(id)));
+        assert!(follower.status().lag.is_empty());
+
+        world.net().cut.insert(away);
+        for _ in 0..10 {
+            leader.submit(Command::Add(1)).await.unwrap();
+        }
+        assert_eq!(leader.status().lag[&away], 10);
+        assert!(!leader.status().links[&away].connected);
+        assert_eq!(leader.status().not_ready, None, "a majority is there");
+        assert_eq!(follower.status().not_ready, Some("no_leader"), "its link is down");
+        world.net().cut.clear();
+        world.settled().await;
+        assert_eq!(follower.status().not_ready, None);
+        assert_eq!(leader.status().lag[&away], 0);
     });
 }

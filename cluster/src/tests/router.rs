@@ -67,6 +67,12 @@ impl Router {
         Some(Reached { node: host.node.clone()?, life: host.life.subscribe() })
     }
 
+    /// How long so many bytes are on their way.
+    fn carriage(net: &Mutex<Net>, bytes: u64) -> Duration {
+        let pace = net.lock().unwrap().bytes_per_second;
+        pace.map_or(Duration::ZERO, |pace| Duration::from_micros(bytes * 1_000_000 / pace))
+    }
+
     fn fate(net: &Mutex<Net>, from: NodeId, to: NodeId, what: &'static str) -> Fate {
         let mut net = net.lock().unwrap();
         let fate = net.filter.as_ref().map_or(Fate::Arrives, |filter| filter(from, to, what));
@@ -82,6 +88,7 @@ impl Transport for Router {
         Box::pin(async move {
             C::sleep(HOP).await;
             let bytes = codec::encode(Kind::PeerRequest, 1, &request).unwrap();
+            C::sleep(Self::carriage(&net, bytes.len() as u64)).await;
             let Reached { node, life: mut its_life } = Self::way(from, life, &net, id).ok_or(unreachable(id))?;
             let fate = Self::fate(&net, from, id, what(&request));
             if fate == Fate::Refused {
@@ -127,11 +134,12 @@ impl Transport for Router {
     }
 
     fn links(&self) -> BTreeMap<NodeId, LinkState> {
-        let known: Vec<NodeId> = self.net.lock().unwrap().hosts[&self.from].known.keys().copied().collect();
-        let link = |id| LinkState {
-            connected: Self::way(self.from, self.life, &self.net, id).is_some(),
-            ..LinkState::default()
+        let (known, down): (Vec<NodeId>, BTreeSet<NodeId>) = {
+            let net = self.net.lock().unwrap();
+            (net.hosts[&self.from].known.keys().copied().collect(), net.unlinked.clone())
         };
+        let stands = |id| !down.contains(&id) && Self::way(self.from, self.life, &self.net, id).is_some();
+        let link = |id| LinkState { connected: stands(id), ..LinkState::default() };
         known.into_iter().map(|id| (id, link(id))).collect()
     }
 }

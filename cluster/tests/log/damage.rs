@@ -19,7 +19,8 @@ fn used(disk: &SimDisk, sequence: u64) -> usize {
 fn refusal(disk: &SimDisk) -> String {
     let before = disk.operations();
     match open(disk) {
-        Err(OpenError::Damaged { what, .. }) => {
+        Err(error @ OpenError::Damaged { .. }) => {
+            let what = error.to_string();
             assert_eq!(disk.operations(), before + 1, "a refused log is only looked at (its parent is synced)");
             assert!(what.contains("To go on: ") && !what.contains('\n'), "{what}");
             what

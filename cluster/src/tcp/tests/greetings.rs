@@ -163,3 +163,18 @@ async fn strangers_are_few_and_do_not_stay() {
     a.transport().know(vec![at(2, b.address())]);
     connected(&a, 2).await;
 }
+
+#[tokio::test]
+async fn strangers_who_say_nothing_shut_no_peer_out() {
+    // So long that nobody's time is up.
+    let b = start_as(hello(2), &Node::echo(), Pace { greet_accepted: LIMIT * 60, ..Pace::default() });
+    let mut strangers = Vec::new();
+    for _ in 0..STRANGERS_MAX * 2 {
+        strangers.push(TcpStream::connect(b.address()).await.unwrap());
+    }
+    let a = start(1, &Node::echo());
+    a.transport().know(vec![at(2, b.address())]);
+    connected(&a, 2).await;
+    let ended = timeout(LIMIT, strangers[0].read(&mut [0; 8])).await.unwrap();
+    assert!(!matches!(ended, Ok(1..)), "the oldest made room");
+}

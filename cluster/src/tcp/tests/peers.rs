@@ -88,6 +88,30 @@ async fn a_peer_that_was_down_is_reached_when_it_dials_itself() {
 }
 
 #[tokio::test]
+async fn a_peer_that_moved_is_dialled_where_it_says_it_is() {
+    let (_kept, dead) = closed();
+    let slow = Pace { retry_first: LIMIT, retry_max: LIMIT, ..Pace::default() };
+    let a = start_as(hello(1), &Node::echo(), slow);
+    a.transport().know(vec![at(2, dead)]);
+    trouble(&a, 2, "refused").await;
+    let moved = |peers: &TcpPeers, incarnation| HelloV1 { peer: peers.address().to_string(), incarnation, ..hello(2) };
+    let bound = || TcpPeers::bind(SocketAddr::from(([127, 0, 0, 1], 0)), secret()).unwrap();
+    for incarnation in [1, 2] {
+        let b = bound();
+        b.introduce(moved(&b, incarnation));
+        b.handle(Node::echo());
+        b.transport().know(vec![at(1, a.address())]);
+        let is_it = |hello: &HelloV1| hello.incarnation == incarnation;
+        link(&a, 2, |state| state.connected && state.hello.as_ref().is_some_and(is_it)).await;
+        // What this node is given says nothing of what the peer said.
+        a.transport().know(vec![at(2, dead)]);
+        call(&a, 2, "found").await.unwrap();
+        b.close().await;
+        link(&a, 2, |state| !state.connected).await;
+    }
+}
+
+#[tokio::test]
 async fn a_node_has_one_requests_connection_here() {
     let b = start(2, &Node::echo());
     let mut first = fakes::dialled(&b, PurposeV1::Requests).await;

@@ -116,12 +116,11 @@ async fn seen_of(order: &[usize]) -> Vec<Bytes> {
 
 #[tokio::test]
 async fn frames_in_order_are_taken_and_no_others() {
-    let (one, two, three) = (Bytes::from("one"), Bytes::from("two"), Bytes::from("three"));
-    assert_eq!(seen_of(&[0, 1, 2]).await, [one.clone(), two.clone(), three]);
-    assert_eq!(seen_of(&[0, 0, 1]).await, [one.clone()], "repeated");
-    assert_eq!(seen_of(&[1, 0, 2]).await, [Bytes::new(); 0], "reordered");
-    assert_eq!(seen_of(&[0, 2]).await, [one.clone()], "one left out");
-    assert_eq!(seen_of(&[0, 1, 0]).await, [one, two], "repeated later");
+    assert_eq!(seen_of(&[0, 1, 2]).await, ["one", "two", "three"]);
+    assert_eq!(seen_of(&[0, 0, 1]).await, ["one"], "repeated");
+    assert!(seen_of(&[1, 0, 2]).await.is_empty(), "reordered");
+    assert_eq!(seen_of(&[0, 2]).await, ["one"], "one left out");
+    assert_eq!(seen_of(&[0, 1, 0]).await, ["one", "two"], "repeated later");
 }
 
 /// Whoever sends a node's own words back to it learns and gets nothing.
