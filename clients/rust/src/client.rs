@@ -4,14 +4,26 @@
 //! A call is a row of tries. Each try goes to one endpoint and ends in one of these ways:
 //! - answered: the call is over;
 //! - refused with an error: the call is over;
-//! - surely without effect (nothing connected, the body never left, `unavailable`): the next endpoint is tried, after a
-//!   whole round with a growing, jittered pause;
+//! - surely without effect (nothing connected, the body never left, `unavailable`): the next endpoint is tried at once,
+//!   after a whole round with a growing, jittered pause;
 //! - in doubt (`outcome_unknown`, no answer in time, connection lost after the body began to leave, an unreadable
 //!   answer): the next endpoint is tried only where [`Repeat`] allows, else the call ends in
 //!   [`CallError::OutcomeUnknown`].
 //!
 //! Whether the body left is not guessed from the error: the body itself notes when it is first read (a server cannot
 //! obey a command that it never got).
+//!
+//! # Which endpoint
+//! Any node serves everything. A call begins where the last one was answered; not where it was left without an answer,
+//! and not at a node that closes its connections because it goes away. A node that cannot serve may name the leader:
+//! that endpoint is tried next if it is one of the client's own. A name outside the list is ignored: whoever made the
+//! list decided whom this client trusts with its tokens.
+//!
+//! # Time
+//! In a round each endpoint gets its even share of what is left of the call, so that one that swallows packets leaves
+//! room for the others. A command that left and must not be sent twice is waited for beyond its share: only the answer
+//! can tell what became of it. Each try tells the node how long it is waited for (`Tenure-Timeout-Ms`), so that a command
+//! which cannot be ordered by then is refused in time and not left in doubt; and none is begun that leaves no time for it.
 //!
 //! # Limits
 //! [`Options`]: time for a call, for a try and for connecting, size of an answer. At most 16 endpoints.
@@ -28,11 +40,13 @@ use crate::uri::{Endpoint, Uri};
 use crate::wire::{Answer, Problem, Repeat, Request};
 
 mod attempt;
+mod row;
 mod transport;
 mod witness;
 
-use attempt::Tried;
-use transport::{Exchange, Transport};
+pub(crate) use row::Backoff;
+use row::{Round, Row, Step};
+use transport::{Budget, Exchange, Transport, WORTH_A_TRY};
 pub use witness::Witness;
 
 /// Limits of a [`Client`].
@@ -81,16 +95,16 @@ pub struct Answered {
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Nothing listens there. Nothing happened.
-    #[error("no node at {endpoints}")]
+    /// No endpoint could be connected to. Nothing happened.
+    #[error("no node at {endpoints}: start one with `tenure serve`")]
     Unreachable {
-        /// All that were tried.
+        /// All that were tried, each with why.
         endpoints: String,
     },
     /// The cluster cannot serve now. Nothing happened: safe to repeat.
     #[error("unavailable: {detail}")]
     Unavailable {
-        /// The last try's trouble.
+        /// Each endpoint's last trouble.
         detail: String,
     },
     /// The command may have had its effect, or have it later.
@@ -212,110 +226,47 @@ impl Client {
     ) -> Result<Answered, CallError> {
         let inner = &*self.inner;
         let started = Instant::now();
-        let first = inner.preferred.load(Ordering::Relaxed);
-        let mut row = Row::default();
+        let left = || call_timeout.saturating_sub(started.elapsed());
+        let count = inner.endpoints.len();
+        let mut first = inner.preferred.load(Ordering::Relaxed);
+        let mut row = Row::new(&inner.endpoints);
         loop {
-            row.refused = true;
-            for n in 0..inner.endpoints.len() {
-                let left = call_timeout.saturating_sub(started.elapsed());
-                if left.is_zero() {
+            let mut round = Round::new(first, count);
+            while let Some(index) = round.next() {
+                let left = left();
+                let least = if row.is_safe_to_leave(exchange) { WORTH_A_TRY } else { Duration::ZERO };
+                if left <= least {
+                    if let Some(next) = row.past_the_silent() {
+                        inner.preferred.store(next, Ordering::Relaxed);
+                    }
                     return Err(row.over(exchange));
                 }
-                let index = (first + n) % inner.endpoints.len();
-                let tried = inner.transport.attempt(&inner.endpoints[index], exchange, left.min(try_timeout)).await;
-                if let Some(end) = row.take(tried, exchange) {
-                    inner.preferred.store(index, Ordering::Relaxed);
-                    return end;
+                let tried = inner.transport.attempt(
+                    &inner.endpoints[index],
+                    exchange,
+                    Budget::new(left, round.left_with_this(), try_timeout),
+                );
+                match row.take(index, tried.await, exchange) {
+                    Step::End { outcome, elsewhere } => {
+                        let next = if elsewhere { (index + 1) % count } else { index };
+                        inner.preferred.store(next, Ordering::Relaxed);
+                        return outcome;
+                    }
+                    Step::Next { leader } => {
+                        let leader = leader.and_then(|named| inner.endpoints.iter().position(|own| *own == named));
+                        if let Some(leader) = leader {
+                            round.prefer(leader);
+                            first = leader;
+                        }
+                    }
                 }
             }
-            if row.refused && row.doubt.is_none() && started.elapsed() >= inner.options.refused_timeout {
-                return Err(CallError::Unreachable { endpoints: list(&inner.endpoints) });
+            if row.nothing_listens() && started.elapsed() >= inner.options.refused_timeout {
+                return Err(row.over(exchange));
             }
-            let left = call_timeout.saturating_sub(started.elapsed());
-            tokio::time::sleep(row.pause.next().min(left)).await;
+            tokio::time::sleep(row.pause().min(left())).await;
         }
     }
-}
-
-/// What the tries of one call have come to.
-#[derive(Default)]
-struct Row {
-    /// The last try that surely had no effect.
-    last: String,
-    /// The last try in doubt.
-    doubt: Option<String>,
-    /// Every try of this round was refused by the host: nothing listens.
-    refused: bool,
-    pause: Backoff,
-}
-
-impl Row {
-    /// `Some` if the call is over.
-    fn take(&mut self, tried: Tried, exchange: &Exchange) -> Option<Result<Answered, CallError>> {
-        match tried {
-            Tried::Answered(mut answered) => {
-                answered.repeated = self.doubt.is_some();
-                return Some(Ok(answered));
-            }
-            // What this try came to says nothing of an earlier one that may have had its effect, or have it yet.
-            Tried::Over(error) => {
-                return Some(Err(match self.doubt.take() {
-                    Some(detail) => CallError::OutcomeUnknown { detail },
-                    None => error,
-                }));
-            }
-            Tried::Without { detail, refused } => {
-                self.refused &= refused;
-                self.last = detail;
-            }
-            Tried::InDoubt { detail } => {
-                self.refused = false;
-                match exchange.repeat {
-                    Repeat::Never => return Some(Err(CallError::OutcomeUnknown { detail })),
-                    Repeat::Read => self.last = detail,
-                    Repeat::ByToken => self.doubt = Some(detail),
-                }
-            }
-        }
-        None
-    }
-
-    /// The time is up.
-    fn over(self, exchange: &Exchange) -> CallError {
-        match self.doubt {
-            Some(detail) => CallError::OutcomeUnknown { detail },
-            None if self.last.is_empty() => {
-                CallError::Unavailable { detail: format!("no time was left to send {}", exchange.path) }
-            }
-            None => CallError::Unavailable { detail: self.last },
-        }
-    }
-}
-
-/// Growing pauses with jitter: 50 ms doubling to 1 s, each between half of that and all of it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Backoff {
-    count: u32,
-}
-
-impl Backoff {
-    pub(crate) fn next(&mut self) -> Duration {
-        let ms = (50u64 << self.count.min(5)).min(1_000);
-        self.count = self.count.saturating_add(1);
-        jittered(Duration::from_millis(ms))
-    }
-}
-
-/// Between half of `whole` and all of it, so that clients that failed together do not come back together.
-pub(crate) fn jittered(whole: Duration) -> Duration {
-    // Without randomness the pause is the whole: only the spread is lost.
-    let random = getrandom::u32().unwrap_or(u32::MAX);
-    whole.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
-}
-
-fn list(endpoints: &[Endpoint]) -> String {
-    let all: Vec<String> = endpoints.iter().map(Endpoint::to_string).collect();
-    all.join(", ")
 }
 
 #[cfg(test)]

@@ -24,13 +24,27 @@ pub enum Act {
     Answer(u16, String),
     /// Reads the request and never answers.
     Hang,
+    /// Answers `unavailable` shortly before the time is up that the request names: a node without a leader.
+    Leaderless,
     /// Reads the request and closes the connection.
     Close,
+    /// Answers 200 with that body, as the last on its connection.
+    Last(String),
 }
 
 impl Act {
     pub fn ok(body: &str) -> Act {
         Act::Answer(200, body.to_owned())
+    }
+
+    /// `unavailable`, and the leader is there.
+    pub fn led_by(leader: &str) -> Act {
+        Act::Answer(
+            503,
+            format!(
+                r#"{{"type":"/problems/unavailable","title":"t","status":503,"code":"unavailable","detail":"no_leader","leader":"{leader}"}}"#
+            ),
+        )
     }
 
     pub fn problem(status: u16, code: &str) -> Act {
@@ -48,6 +62,8 @@ impl Act {
 pub struct Seen {
     pub path: String,
     pub body: Value,
+    /// How long the answer is waited for, as the request says it.
+    pub timeout_ms: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -86,23 +102,38 @@ impl Fake {
         acts: Arc<Mutex<VecDeque<Act>>>,
     ) -> Result<Response<Full<Bytes>>, std::io::Error> {
         let path = request.uri().path().to_owned();
+        let timeout_ms = request.headers().get("tenure-timeout-ms").map(|ms| ms.to_str().unwrap().parse().unwrap());
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let act = {
             let mut acts = acts.lock().unwrap();
             if acts.len() > 1 { acts.pop_front().unwrap() } else { acts[0].clone() }
         };
-        self.seen.lock().unwrap().push(Seen { path, body });
+        self.seen.lock().unwrap().push(Seen { path, body, timeout_ms });
         self.arrived.notify_waiters();
-        match act {
-            Act::Answer(status, body) => Ok(Response::builder()
+        let answer = |status: u16, body: String| {
+            Response::builder()
                 .status(status)
                 .header("tenure-position", "7.0")
                 .header("tenure-clock", "123")
                 .header("tenure-term", "2")
                 .header("tenure-cluster", "c1")
                 .body(Full::new(Bytes::from(body)))
-                .unwrap()),
+                .unwrap()
+        };
+        match act {
+            Act::Answer(status, body) => Ok(answer(status, body)),
+            Act::Last(body) => {
+                let mut answer = answer(200, body);
+                answer.headers_mut().insert("connection", "close".parse().unwrap());
+                Ok(answer)
+            }
+            Act::Leaderless => {
+                let wait = std::time::Duration::from_millis(timeout_ms.unwrap());
+                tokio::time::sleep(wait - wait / 4).await;
+                let Act::Answer(status, body) = Act::problem(503, "unavailable") else { unreachable!() };
+                Ok(answer(status, body))
+            }
             Act::Hang => std::future::pending::<Result<_, Infallible>>().await.map_err(|never| match never {}),
             Act::Close => Err(std::io::Error::other("closed")),
         }
@@ -144,4 +175,19 @@ pub fn uri(addresses: &[&str]) -> Uri {
 /// An address where nothing listens.
 pub async fn nowhere() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+}
+
+/// An endpoint that accepts no connection and refuses none: its queue is full. Lasts as long as what it gives.
+pub async fn black_hole() -> (String, Vec<tokio::net::TcpStream>, TcpListener) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    // Nobody accepts: once the queue is full, the system drops what comes.
+    let patience = std::time::Duration::from_millis(200);
+    while let Ok(Ok(stream)) = tokio::time::timeout(patience, tokio::net::TcpStream::connect(address)).await {
+        waiting.push(stream);
+    }
+    (address.to_string(), waiting, listener)
 }

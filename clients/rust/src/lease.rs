@@ -30,7 +30,7 @@ use crate::wire::{Op, ReleaseArgs, Token, reason};
 mod grant;
 mod renewal;
 
-pub use grant::{Acquire, AcquireError, Acquired, Grant, NotHeld, default_owner};
+pub use grant::{Acquire, AcquireError, Acquired, Grant, NotHeld, default_owner, give_back};
 use renewal::Renewal;
 
 /// The clock is read at least that often while something waits for it: timers of the runtime stand still while the host

@@ -92,6 +92,21 @@ impl FromStr for Uri {
     }
 }
 
+impl FromStr for Endpoint {
+    type Err = UriError;
+
+    /// As one stands in a URI: `host`, `host:port`, `[::1]:port`.
+    fn from_str(text: &str) -> Result<Endpoint, UriError> {
+        endpoint(text)
+    }
+}
+
+impl From<Endpoint> for Uri {
+    fn from(endpoint: Endpoint) -> Uri {
+        Uri { endpoints: vec![endpoint] }
+    }
+}
+
 fn endpoint(text: &str) -> Result<Endpoint, UriError> {
     let wrong = |rule| UriError::Endpoint { endpoint: text.to_owned(), rule };
     let (host, port) = match text.strip_prefix('[') {

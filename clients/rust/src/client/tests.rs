@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
-use crate::fake::{Act, Fake, nowhere, uri};
+use crate::fake::{Act, Fake, black_hole, nowhere, uri};
 use crate::time::HostClock;
 use crate::wire::{AcquireArgs, Create, Get, Op, RenewArgs};
 
@@ -106,6 +106,22 @@ async fn unavailable_to_the_end_is_safe_to_repeat_unless_a_try_was_in_doubt() {
 }
 
 #[tokio::test]
+async fn without_a_leader_a_write_is_told_that_nothing_happened() {
+    let nodes = [Fake::start([Act::Leaderless]).await, Fake::start([Act::Leaderless]).await];
+    let client = client(&uri(&[&nodes[0].address, &nodes[1].address]));
+    let call = Duration::from_secs(1);
+    for error in [
+        client.call_within(&create(), call, call).await.unwrap_err(),
+        client.call_within(&acquire(), call, call).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, CallError::Unavailable { .. }), "{error:?}");
+    }
+    let told: Vec<u64> = nodes.iter().flat_map(Fake::seen).map(|seen| seen.timeout_ms.unwrap()).collect();
+    assert!(told.iter().all(|ms| (1..=1000).contains(ms)), "{told:?}");
+    assert!(told[0] > 900, "a command that must not be repeated has the whole time: {told:?}");
+}
+
+#[tokio::test]
 async fn a_refused_connection_costs_only_the_way_to_the_next_endpoint() {
     let node = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
     let client = client(&uri(&[&nowhere().await, &node.address]));
@@ -117,7 +133,96 @@ async fn a_refused_connection_costs_only_the_way_to_the_next_endpoint() {
 async fn nothing_listens() {
     let (a, b) = (nowhere().await, nowhere().await);
     let error = client(&uri(&[&a, &b])).call(&create()).await.unwrap_err();
-    assert_eq!(error, CallError::Unreachable { endpoints: format!("{a}, {b}") });
+    let endpoints = format!("{a} (connection refused), {b} (connection refused)");
+    assert_eq!(error.to_string(), format!("no node at {endpoints}: start one with `tenure serve`"));
+    assert_eq!(error, CallError::Unreachable { endpoints });
+}
+
+#[tokio::test]
+async fn an_endpoint_that_swallows_packets_leaves_room_for_the_others() {
+    let (hole, _queue, _listener) = black_hole().await;
+    let node = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+    let client = client(&uri(&[&hole, &nowhere().await, &node.address]));
+    // Never repeated: without a connection it surely had no effect.
+    let answered = client.call_within(&create(), 3 * SHORT, 3 * SHORT).await.unwrap();
+    assert!(answered.answer.is_true() && !answered.repeated);
+    assert_eq!(answered.endpoint, node.address);
+}
+
+#[tokio::test]
+async fn nobody_can_be_connected_to() {
+    let (hole, _queue, _listener) = black_hole().await;
+    let gone = nowhere().await;
+    let error = client(&uri(&[&hole, &gone])).call_within(&create(), SHORT, SHORT).await.unwrap_err();
+    let CallError::Unreachable { endpoints } = &error else { panic!("{error:?}") };
+    assert!(endpoints.contains(&format!("{hole} (no connection within")), "{endpoints}");
+    assert!(endpoints.contains(&format!("{gone} (connection refused)")), "{endpoints}");
+}
+
+#[tokio::test]
+async fn a_command_that_left_and_must_not_be_repeated_is_waited_for_beyond_its_share() {
+    let hangs = Fake::start([Act::Hang]).await;
+    let other = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+    let client = client(&uri(&[&hangs.address, &other.address]));
+    // Its share is half of three halves.
+    let error = client.call_within(&create(), SHORT * 3 / 2, SHORT).await.unwrap_err();
+    let detail = format!("{}: no answer within {} ms", hangs.address, SHORT.as_millis());
+    assert_eq!(error, CallError::OutcomeUnknown { detail });
+    assert!(other.seen().is_empty());
+    // The next call does not begin where this one was left without an answer.
+    assert!(client.call(&create()).await.unwrap().answer.is_true());
+    assert_eq!((hangs.seen().len(), other.seen().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_runs_out_of_time_leaves_the_endpoint_that_hangs() {
+    let hangs = Fake::start([Act::Hang]).await;
+    let leaderless = Fake::start([Act::problem(503, "unavailable")]).await;
+    let client = client(&uri(&[&hangs.address, &leaderless.address]));
+    let error = client.call_within(&acquire(), SHORT, SHORT).await.unwrap_err();
+    assert!(matches!(error, CallError::OutcomeUnknown { .. }), "{error:?}");
+    assert_eq!(client.inner.preferred.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_named_leader_is_asked_next_and_kept() {
+    let leader = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+    let first = Fake::start([Act::led_by(&leader.address)]).await;
+    let between = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+    let client = client(&uri(&[&first.address, &between.address, &leader.address]));
+    for _ in 0..2 {
+        assert_eq!(client.call(&create()).await.unwrap().endpoint, leader.address);
+    }
+    assert_eq!((first.seen().len(), between.seen().len(), leader.seen().len()), (1, 0, 2));
+}
+
+#[tokio::test]
+async fn a_leader_outside_the_list_is_not_asked() {
+    let stranger = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+    for leader in [stranger.address.as_str(), "no address at all", ""] {
+        let first = Fake::start([Act::led_by(leader)]).await;
+        let second = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+        let client = client(&uri(&[&first.address, &second.address]));
+        assert_eq!(client.call(&acquire()).await.unwrap().endpoint, second.address);
+    }
+    assert!(stranger.seen().is_empty(), "it would have learnt a token");
+}
+
+#[tokio::test]
+async fn a_node_that_goes_away_is_left() {
+    let draining = Fake::start([Act::Last(r#"{"result":true}"#.to_owned())]).await;
+    let stays = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
+    let client = client(&uri(&[&draining.address, &stays.address]));
+    assert_eq!(client.call(&create()).await.unwrap().endpoint, draining.address);
+    assert_eq!(client.call(&create()).await.unwrap().endpoint, stays.address);
+}
+
+#[tokio::test]
+async fn all_that_cannot_serve_are_named_with_their_reasons() {
+    let (a, b) = (Fake::start([Act::problem(503, "unavailable")]).await, nowhere().await);
+    let error = client(&uri(&[&a.address, &b])).call_within(&create(), SHORT, SHORT).await.unwrap_err();
+    let detail = format!("{}: told so; {b}: connection refused", a.address);
+    assert_eq!(error, CallError::Unavailable { detail });
 }
 
 #[tokio::test]

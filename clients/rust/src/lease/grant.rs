@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::renewal::renew;
 use crate::client::{Answered, Backoff, CallError, Client};
 use crate::time::{Boottime, own_deadline};
-use crate::wire::{AcquireArgs, Answer, Op, ReleaseArgs, TTL_MS_DEFAULT, Token, reason};
+use crate::wire::{AcquireArgs, Answer, Op, ReleaseArgs, Repeat, Request, TTL_MS_DEFAULT, Token, reason};
 
 /// Fresh tokens an attempt takes at most after its own were used up unseen.
 const FRESH_TOKENS_MAX: u32 = 3;
@@ -100,6 +100,9 @@ pub struct NotHeld {
     pub ttl_ms: Option<u64>,
     /// When trying again may help.
     pub retry_after_ms: Option<u64>,
+    /// A try of this attempt got no answer: a copy of it that is still under way may be granted yet. Give back with
+    /// [`give_back`] if the token is not to be used again; an attempt with a token of its own does it by itself.
+    pub in_doubt: bool,
 }
 
 impl NotHeld {
@@ -110,6 +113,7 @@ impl NotHeld {
             fence: answer.fence(),
             ttl_ms: answer.ttl_ms(),
             retry_after_ms: answer.retry_after_ms(),
+            in_doubt: false,
         }
     }
 }
@@ -151,7 +155,8 @@ impl Grant {
     /// Acquires `key` without renewing it afterwards.
     ///
     /// # Errors
-    /// [`AcquireError`]; that somebody else holds the lease is none.
+    /// [`AcquireError`]; that somebody else holds the lease is none. Where any try of the attempt is in doubt, the error is
+    /// [`CallError::OutcomeUnknown`], whatever the last one came to.
     pub async fn acquire(client: &Client, key: &str, acquire: Acquire) -> Result<Acquired<Grant>, AcquireError> {
         let started = Instant::now();
         let mut attempt = Attempt::new(client, key, &acquire)?;
@@ -175,8 +180,10 @@ impl Grant {
                     tokio::time::sleep(pause).await;
                     call_timeout = client.options().call_timeout.min((left - pause).max(LAST_CALL));
                 }
-                (Ok(Asked::NotHeld(not_held)), _) => return Ok(Acquired::NotHeld(not_held)),
-                (Err(error), _) => return Err(error),
+                (Ok(Asked::NotHeld(not_held)), _) => {
+                    return Ok(Acquired::NotHeld(NotHeld { in_doubt: attempt.in_doubt, ..not_held }));
+                }
+                (Err(error), _) => return Err(attempt.doubtful(error)),
             }
         }
     }
@@ -246,12 +253,13 @@ impl Attempt {
     }
 
     async fn ask(&mut self, call_timeout: Duration) -> Result<Asked, AcquireError> {
-        self.in_doubt = true;
+        // While it is under way; what an earlier one left in doubt stays so, whatever this one comes to.
+        let doubt = std::mem::replace(&mut self.in_doubt, true);
         let try_timeout = self.client.options().try_timeout;
         let answered = match self.client.call_within(&self.op, call_timeout, try_timeout).await {
             Ok(answered) => answered,
             Err(error) => {
-                self.in_doubt = matches!(error, CallError::OutcomeUnknown { .. });
+                self.in_doubt = doubt || matches!(error, CallError::OutcomeUnknown { .. } | CallError::Protocol { .. });
                 return Err(error.into());
             }
         };
@@ -260,7 +268,7 @@ impl Attempt {
             return self.granted(&answered).await;
         }
         // A first copy that is still under way may be granted when the other's grant has ended.
-        self.in_doubt = answered.repeated;
+        self.in_doubt = doubt || answered.repeated;
         if self.own && answer.reason() == Some(reason::TOKEN_USED) && self.fresh_left > 0 {
             return self.start_over();
         }
@@ -281,6 +289,7 @@ impl Attempt {
         if answered.answer.yours() || self.client.clock().now() >= grant.deadline {
             let proof = self.client.call(&renew(&grant)).await?;
             if !proof.answer.is_true() {
+                // It came and went, and its token is used up.
                 self.in_doubt = false;
                 if self.own && self.fresh_left > 0 {
                     return self.start_over();
@@ -300,7 +309,22 @@ impl Attempt {
     fn start_over(&mut self) -> Result<Asked, AcquireError> {
         self.fresh_left -= 1;
         self.op.args.token = fresh_token()?;
+        self.in_doubt = false;
         Ok(Asked::Again)
+    }
+}
+
+impl Attempt {
+    /// `error`, unless an earlier try may have been granted: that is what the caller must know then.
+    fn doubtful(&self, error: AcquireError) -> AcquireError {
+        use CallError::{Refused, Unavailable, Unreachable};
+        match error {
+            AcquireError::Call(call @ (Unavailable { .. } | Unreachable { .. } | Refused(_))) if self.in_doubt => {
+                CallError::OutcomeUnknown { detail: format!("an earlier try may have been granted; the last: {call}") }
+                    .into()
+            }
+            error => error,
+        }
     }
 }
 
@@ -310,13 +334,42 @@ impl Drop for Attempt {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let args = ReleaseArgs { token: self.op.args.token.clone(), fence: None };
-        let (client, release) = (self.client.clone(), Op::new(self.op.key.clone(), args));
+        let (client, key, token) = (self.client.clone(), self.op.key.clone(), self.op.args.token.clone());
         runtime.spawn(async move {
-            if let Err(error) = client.call(&release).await {
-                tracing::debug!(key = release.key, %error, "a grant in doubt was not given back");
+            let timeout = client.options().call_timeout;
+            if let Err(error) = give_back(&client, &key, &token, None, timeout).await {
+                tracing::debug!(key, %error, "a grant in doubt was not given back");
             }
         });
+    }
+}
+
+/// RELEASE of whatever `token` holds, for the owner of a token that served one attempt only: nothing acquires with it
+/// after this, so it is repeated without an answer, also where no `fence` is known.
+///
+/// # Errors
+/// [`CallError`]; without an answer the grant ends by itself.
+pub async fn give_back(
+    client: &Client,
+    key: &str,
+    token: &Token,
+    fence: Option<u64>,
+    timeout: Duration,
+) -> Result<Answered, CallError> {
+    let release = GiveBack(Op::new(key, ReleaseArgs { token: token.clone(), fence }));
+    client.call_within(&release, timeout, timeout.min(client.options().try_timeout)).await
+}
+
+/// A RELEASE that may be repeated.
+#[derive(serde::Serialize)]
+#[serde(transparent)]
+struct GiveBack(Op<ReleaseArgs>);
+
+impl Request for GiveBack {
+    const COMMAND: &'static str = <Op<ReleaseArgs> as Request>::COMMAND;
+
+    fn repeat(&self) -> Repeat {
+        Repeat::ByToken
     }
 }
 

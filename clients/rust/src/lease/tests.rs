@@ -113,6 +113,23 @@ async fn trouble_is_retried_and_is_no_loss() {
     changes.wait_for(renewed).await.unwrap();
 }
 
+/// FR-22: a cluster without a leader is no loss, and no reason to pause for long.
+#[tokio::test]
+async fn a_cluster_without_a_leader_is_asked_until_it_has_one() {
+    let clock = Arc::new(HandClock::default());
+    let away = || Act::problem(503, "unavailable");
+    let gone = nowhere().await;
+    let node = Fake::start([Act::ok(GRANTED), away(), away(), away(), Act::ok(RENEWED)]).await;
+    let client = Client::with(&uri(&[&gone, &node.address]), Options::default(), clock.clone());
+    let lease = held(Lease::acquire(&client, "k", Acquire::default()).await.unwrap());
+    let mut changes = lease.watch();
+    clock.advance(10_000);
+    let moved = |state: &State| matches!(state, State::Held { deadline, .. } if deadline.ns > 35_000_000_000);
+    changes.wait_for(moved).await.unwrap();
+    assert!(lease.is_held());
+    assert_eq!(node.seen().len(), 5);
+}
+
 #[tokio::test]
 async fn a_node_that_says_no_is_proof() {
     let broken = Act::ok(r#"{"result":false,"reason":"broken","detail":"deploy"}"#);
@@ -238,4 +255,44 @@ async fn debug_shows_no_token() {
     let node = Fake::start([Act::ok(GRANTED)]).await;
     let lease = held(Lease::acquire(&client(&node, Arc::new(HostClock)), "k", Acquire::default()).await.unwrap());
     assert!(!format!("{lease:?}").contains(lease.token().expose()));
+}
+
+/// A doubt outlives the answers to later questions: the attempt gives back what its first copy may be granted yet.
+#[tokio::test]
+async fn what_one_try_left_in_doubt_is_given_back_whatever_the_next_came_to() {
+    let acts = [Act::problem(504, "outcome_unknown"), Act::problem(429, "rate_limited"), Act::ok(RELEASED)];
+    let node = Fake::start(acts).await;
+    let acquire = Acquire { wait: Duration::ZERO, ..Acquire::default() };
+    let error = Grant::acquire(&client(&node, Arc::new(HostClock)), "k", acquire).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Call(CallError::OutcomeUnknown { .. })), "{error:?}");
+    node.arrived(3).await;
+    assert_eq!(node.operations(), ["ACQUIRE", "ACQUIRE", "RELEASE"]);
+}
+
+#[tokio::test]
+async fn a_doubt_of_an_earlier_call_of_the_wait_is_kept() {
+    let node = Fake::start([Act::Hang, Act::ok(HELD)]).await;
+    let options = Options {
+        call_timeout: Duration::from_millis(150),
+        try_timeout: Duration::from_millis(150),
+        ..Options::default()
+    };
+    let client = Client::with(&node.uri(), options, Arc::new(HostClock));
+    let acquire = Acquire { wait: Duration::from_millis(250), ..Acquire::default() };
+    let Acquired::NotHeld(not_held) = Grant::acquire(&client, "k", acquire).await.unwrap() else { panic!() };
+    assert!(not_held.in_doubt, "the first copy is under way");
+    let release = |operations: &[String]| operations.iter().filter(|name| *name == "RELEASE").count();
+    let operations = node.operations();
+    node.arrived(operations.len() + 1 - release(&operations)).await;
+    assert_eq!(release(&node.operations()), 1);
+}
+
+/// The token was made for this attempt: nothing else can be released by a repetition.
+#[tokio::test]
+async fn giving_back_goes_on_past_an_endpoint_that_hangs() {
+    let (hangs, works) = (Fake::start([Act::Hang]).await, Fake::start([Act::ok(RELEASED)]).await);
+    let client = Client::new(&uri(&[&hangs.address, &works.address]));
+    let token = Token::random().unwrap();
+    let answered = give_back(&client, "k", &token, None, Duration::from_millis(600)).await.unwrap();
+    assert_eq!((answered.endpoint.as_str(), hangs.operations().len()), (works.address.as_str(), 1));
 }

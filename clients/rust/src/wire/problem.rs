@@ -22,6 +22,9 @@ pub struct Problem {
     /// The offending item of a BATCH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
+    /// `unavailable`: whom the node takes for the leader, its address for clients. A hint where to try next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
 }
 
 impl Problem {
@@ -35,6 +38,7 @@ impl Problem {
             detail: detail.into(),
             field: None,
             index: None,
+            leader: None,
         }
     }
 
