@@ -1,5 +1,7 @@
 //! What a node is told at its start: flags, then environment, then a TOML file, then defaults. Checked as a whole before
-//! any port is bound or any file is touched.
+//! any port is bound or any file is touched; the secret's file is read. What a node of several needs: [`peers`].
+
+mod peers;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 use tenure_client::wire::PORT;
+use tenure_cluster::PeerConfig;
 
 /// Settings of a node as they are given; each may be absent. The names of the TOML file's keys are the fields' names.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -23,9 +26,26 @@ pub struct Settings {
     /// The node's data directory, made if absent [default: ./tenure-data]
     #[arg(long, env = "TENURE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// This node's id [default: what the data directory says, 1 for a new one]
+    /// This node's id; required with --peers [default: what the data directory says, 1 for a new one]
     #[arg(long, env = "TENURE_NODE_ID", value_name = "N")]
     pub node_id: Option<u64>,
+    /// All voters of a new cluster, this node included, by id and peer address: 1=a:13379,2=b:13379,3=c:13379.
+    /// Once the cluster is founded, a hint where they may be
+    #[arg(long, env = "TENURE_PEERS", value_name = "ID=HOST:PORT,…")]
+    pub peers: Option<String>,
+    /// Where the other nodes connect. Their traffic is authenticated with the cluster's secret, and not encrypted
+    /// [default: this node's address in --peers if that is on loopback, else 127.0.0.1:13379]
+    #[arg(long, env = "TENURE_PEER_LISTEN", value_name = "HOST:PORT")]
+    pub peer_listen: Option<String>,
+    /// Under which address the other nodes reach this one [default: what --peers says]
+    #[arg(long, env = "TENURE_PEER_ADVERTISE", value_name = "HOST:PORT")]
+    pub peer_advertise: Option<String>,
+    /// File with the secret that all nodes of the cluster share, 16 to 4096 bytes; a newline at its end does not count
+    #[arg(long, env = "TENURE_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    pub cluster_secret_file: Option<PathBuf>,
+    /// Found the cluster once a majority of --peers has answered, instead of all: only if the others are surely new
+    #[arg(long, env = "TENURE_BOOTSTRAP_MAJORITY", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub bootstrap_majority: Option<bool>,
     /// How long a command or read may take inside the node [default: 5s]
     #[arg(long, env = "TENURE_REQUEST_TIMEOUT", value_name = "DURATION")]
     pub request_timeout: Option<String>,
@@ -57,6 +77,8 @@ pub struct NodeConfig {
     pub election_timeout: Duration,
     /// Open client connections at most.
     pub connections_max: usize,
+    /// The others of the cluster; `None`: a single node, without a port for peers.
+    pub peers: Option<PeerConfig>,
 }
 
 impl NodeConfig {
@@ -71,6 +93,7 @@ impl NodeConfig {
             request_timeout: Duration::from_secs(5),
             election_timeout: Duration::from_millis(750),
             connections_max: 16_384,
+            peers: None,
         }
     }
 }
@@ -100,6 +123,11 @@ impl Settings {
             advertise: self.advertise.or(other.advertise),
             data: self.data.or(other.data),
             node_id: self.node_id.or(other.node_id),
+            peers: self.peers.or(other.peers),
+            peer_listen: self.peer_listen.or(other.peer_listen),
+            peer_advertise: self.peer_advertise.or(other.peer_advertise),
+            cluster_secret_file: self.cluster_secret_file.or(other.cluster_secret_file),
+            bootstrap_majority: self.bootstrap_majority.or(other.bootstrap_majority),
             request_timeout: self.request_timeout.or(other.request_timeout),
             election_timeout: self.election_timeout.or(other.election_timeout),
             connections_max: self.connections_max.or(other.connections_max),
@@ -113,6 +141,7 @@ impl Settings {
     /// The first setting that breaks a rule, named.
     pub fn check(self) -> Result<NodeConfig> {
         const CONNECTIONS_MAX: usize = 1_000_000;
+        let peers = peers::check(&self)?;
         let defaults = NodeConfig::local(self.data.unwrap_or_else(|| PathBuf::from("tenure-data")));
         let listen = self.listen.unwrap_or_else(|| format!("127.0.0.1:{PORT}"));
         let config = NodeConfig {
@@ -122,6 +151,7 @@ impl Settings {
             request_timeout: duration("request_timeout", self.request_timeout, defaults.request_timeout)?,
             election_timeout: duration("election_timeout", self.election_timeout, defaults.election_timeout)?,
             connections_max: self.connections_max.unwrap_or(defaults.connections_max),
+            peers,
             ..defaults
         };
         ensure!(!config.data_dir.as_os_str().is_empty(), "data must name a directory");
@@ -132,7 +162,7 @@ impl Settings {
             config.connections_max
         );
         if let Some(advertise) = &config.advertise {
-            check_advertise(advertise)?;
+            check_address("advertise", advertise)?;
         }
         Ok(config)
     }
@@ -140,23 +170,39 @@ impl Settings {
 
 /// The first address `listen` stands for. Beyond this host only with `insecure`.
 fn resolve(listen: &str, insecure: bool) -> Result<SocketAddr> {
-    let addresses = listen
-        .to_socket_addrs()
-        .with_context(|| format!("listen must be HOST:PORT, e.g. 127.0.0.1:{PORT}; got {listen:?}"))?
-        .collect::<Vec<_>>();
-    let Some(first) = addresses.first() else { bail!("listen: {listen:?} has no address") };
+    let addresses = addresses("listen", listen, PORT)?;
     if !insecure && let Some(open) = addresses.iter().find(|address| !address.ip().is_loopback()) {
         bail!(
             "listen: {open} can be reached from other hosts, and this version neither encrypts nor authenticates: \
              whoever reaches it can break every lease; say --insecure if the network is trusted"
         );
     }
-    Ok(*first)
+    addresses.first().copied().with_context(|| format!("listen: {listen:?} has no address"))
 }
 
-fn check_advertise(advertise: &str) -> Result<()> {
-    let port = advertise.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
-    ensure!(matches!(port, Some(Ok(1..))), "advertise must be HOST:PORT with a port in 1..=65535; got {advertise:?}");
+/// The addresses that setting stands for.
+fn addresses(name: &str, text: &str, port: u16) -> Result<Vec<SocketAddr>> {
+    let addresses = text
+        .to_socket_addrs()
+        .with_context(|| format!("{name} must be HOST:PORT, e.g. 127.0.0.1:{port}; got {text:?}"))?
+        .collect::<Vec<_>>();
+    ensure!(!addresses.is_empty(), "{name}: {text:?} has no address");
+    Ok(addresses)
+}
+
+/// `HOST:PORT` as others are told it: not looked up, since its name may mean something to them alone.
+fn check_address(name: &str, text: &str) -> Result<()> {
+    const HOST_BYTES_MAX: usize = 253;
+    let parts = text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
+    let host = |host: &str| match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok()),
+        None => {
+            (1..=HOST_BYTES_MAX).contains(&host.len())
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+        }
+    };
+    let well_formed = parts.is_some_and(|(name, port)| host(name) && matches!(port, Ok(1..)));
+    ensure!(well_formed, "{name} must be HOST:PORT with a port in 1..=65535; got {text:?}");
     Ok(())
 }
 

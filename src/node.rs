@@ -1,11 +1,18 @@
 //! One node: the keyspace, replicated by the cluster, behind the HTTP face. Composition only.
 //!
-//! [`Node::start`] binds the port first, so that a second start on it touches no data, and returns once the node
-//! serves: for a single node, once it leads. [`Node::run`] serves until it is told to stop, and then drains. A fault of
-//! storage or replication ends it at once: after that the process must not go on with this node.
+//! Its life: [`Node::bind`] takes the ports, so that a second start on them touches no data, and answers `/livez` from
+//! then on; [`Bound::open`] reads the data and returns once the node takes part: a single node, once it leads; one of
+//! several, once replication runs, for which it may have to wait for its peers; [`Node::run`] serves until it is told to
+//! stop, hands leadership over, and drains. A fault of storage or replication ends it at once: after that the process
+//! must not go on with this node. A node that is dropped stops.
 //!
-//! Both give boxed futures, so that the machinery below is compiled once, here, and not in each program that awaits it.
+//! All give boxed futures, so that the machinery below is compiled once, here, and not in each program that awaits it.
 
+mod among;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -14,13 +21,19 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tenure_cluster::raft::Member;
-use tenure_cluster::{Cluster, Config, OpenError, StopReason};
+use tenure_cluster::{Cluster, Config, OpenError, Startup, StopReason};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use self::among::PeerPort;
 use crate::api::Api;
+use crate::api::face::Face;
 use crate::api::metrics::Metrics;
 use crate::api::server::{self, Limits};
+use crate::api::starting::Starting;
 use crate::config::NodeConfig;
 use crate::events;
 use crate::keyspace::Keyspace;
@@ -32,14 +45,48 @@ const DRAIN_MARGIN: Duration = Duration::from_secs(1);
 /// File descriptors for everything but client connections.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
-/// A node that has started.
+/// A node that takes part.
 pub struct Node {
-    listener: TcpListener,
     address: SocketAddr,
     cluster: Cluster<Keyspace>,
     api: Api,
+    serving: Serving,
+}
+
+/// A node whose ports are bound, and which serves what can be said before its data is read.
+pub struct Bound {
+    config: NodeConfig,
+    address: SocketAddr,
+    peer_port: Option<PeerPort>,
+    startup: watch::Sender<Startup>,
+    starting: Starting,
+    face: Face,
     metrics: Arc<Metrics>,
-    limits: Limits,
+    serving: Serving,
+}
+
+/// The serving task.
+struct Serving {
+    task: JoinHandle<()>,
+    /// Dropped, it drains.
+    _until: oneshot::Sender<Infallible>,
+}
+
+impl Serving {
+    fn start(listener: TcpListener, face: Face, limits: Limits, metrics: Arc<Metrics>) -> Self {
+        let (_until, dropped) = oneshot::channel();
+        let drain = async {
+            let _ = dropped.await;
+        };
+        Self { task: tokio::spawn(server::serve(listener, face, limits, metrics, drain)), _until }
+    }
+
+    /// Answers what is in flight.
+    async fn drain(self) {
+        drop(self._until);
+        // It neither panics nor is it aborted.
+        let _ = self.task.await;
+    }
 }
 
 /// A node did not start. Each text is one line that says what to do.
@@ -53,6 +100,14 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The port for peers cannot be bound.
+    #[error("cannot listen for peers on {address}: {source}; stop what uses it, or choose another --peer-listen")]
+    BindPeers {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system gives no thread or no address.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -61,17 +116,121 @@ pub enum StartError {
     Open(#[from] OpenError),
 }
 
+impl Bound {
+    fn new(listener: TcpListener, config: NodeConfig) -> Result<Self, StartError> {
+        let address = listener.local_addr()?;
+        let bind_peers = |peers| {
+            let address = config.peers.as_ref().map_or(address, |peers| peers.listen);
+            PeerPort::bind(peers).map_err(|source| StartError::BindPeers { address, source })
+        };
+        let peer_port = config.peers.as_ref().map(bind_peers).transpose()?;
+        let (startup, watched) = watch::channel(Startup::Opening);
+        let peers = config.peers.as_ref().map(|peers| peers.peers.clone()).unwrap_or_default();
+        let starting = Starting::new(watched, config.node_id, peers, config.data_dir.clone());
+        let face = Face::new(starting.router());
+        let metrics = Arc::new(Metrics::default());
+        let limits = Limits {
+            connections_max: allowed_connections(config.connections_max),
+            head_timeout: HEAD_TIMEOUT,
+            drain_timeout: config.request_timeout + DRAIN_MARGIN,
+        };
+        let serving = Serving::start(listener, face.clone(), limits, Arc::clone(&metrics));
+        Ok(Self { config, address, peer_port, startup, starting, face, metrics, serving })
+    }
+
+    /// Where it listens, with the real port.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Follows what it waits for.
+    #[must_use]
+    pub fn starting(&self) -> Starting {
+        self.starting.clone()
+    }
+
+    /// Reads the data and takes part.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn open(self) -> BoxFuture<'static, Result<Node, StartError>> {
+        Box::pin(self.take_part())
+    }
+
+    async fn take_part(self) -> Result<Node, StartError> {
+        let Self { config, address, peer_port, startup, face, metrics, serving, .. } = self;
+        let client = config.advertise.unwrap_or_else(|| address.to_string());
+        if address.ip().is_unspecified() && client == address.to_string() {
+            warn!(address = client, "clients on other hosts cannot be told this address: say --advertise HOST:PORT");
+        }
+        let peers = config.peers.zip(peer_port);
+        let peer = match &peers {
+            None => String::new(),
+            Some((peers, port)) => {
+                let listed = || config.node_id.and_then(|id| peers.peers.get(&id)).cloned();
+                let told = peers.advertise.clone().or_else(listed);
+                told.unwrap_or_else(|| port.address().to_string())
+            }
+        };
+        let cluster_config = Config {
+            node_id: config.node_id,
+            member: Member { client, peer, ..Member::default() },
+            request_timeout: config.request_timeout,
+            election_timeout: config.election_timeout,
+            observer: Arc::clone(&metrics) as _,
+            ..Config::single(&config.data_dir)
+        };
+        let events = events::sink(Arc::clone(&metrics))?;
+        let cluster = off_the_workers(among::open(cluster_config, peers, startup, events)).await??;
+        let data = config.data_dir.clone();
+        let api = Api::new(cluster.clone(), metrics, config.data_dir, config.request_timeout);
+        face.serve(api.router());
+        let status = cluster.status();
+        info!(
+            %address,
+            data = %data.display(),
+            cluster = status.cluster_id,
+            node = status.node_id,
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
+        Ok(Node { address, cluster, api, serving })
+    }
+}
+
+/// Reading a log holds its thread for seconds: on one of the runtime's own, probes would go unanswered meanwhile. Ends
+/// with the future that is given, or as soon as nobody waits for it.
+async fn off_the_workers<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    let (_wanted, unwanted) = oneshot::channel::<Infallible>();
+    let runtime = Handle::current();
+    let until_unwanted = async {
+        tokio::select! {
+            done = future => Some(done),
+            _ = unwanted => None,
+        }
+    };
+    let done = tokio::task::spawn_blocking(move || runtime.block_on(until_unwanted)).await;
+    done.ok().flatten().ok_or_else(|| io::Error::other("the thread that opens the data ended"))
+}
+
 impl Node {
+    /// Takes the ports of a node. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]; no data was touched.
+    pub fn bind(config: NodeConfig) -> Result<Bound, StartError> {
+        let address = config.listen;
+        let listener = server::bind(address).map_err(|source| StartError::Bind { address, source })?;
+        Bound::new(listener, config)
+    }
+
     /// Starts a node.
     ///
     /// # Errors
-    /// [`StartError`]; if the port cannot be bound, the data directory was not touched.
+    /// [`StartError`]; if a port cannot be bound, the data directory was not touched.
     pub fn start(config: NodeConfig) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(async move {
-            let address = config.listen;
-            let listener = server::bind(address).map_err(|source| StartError::Bind { address, source })?;
-            Self::open(listener, config).await
-        })
+        Box::pin(async move { Self::bind(config)?.take_part().await })
     }
 
     /// Starts a node on a listener that is already bound.
@@ -79,41 +238,7 @@ impl Node {
     /// # Errors
     /// [`StartError`].
     pub fn start_on(listener: TcpListener, config: NodeConfig) -> BoxFuture<'static, Result<Self, StartError>> {
-        Box::pin(Self::open(listener, config))
-    }
-
-    async fn open(listener: TcpListener, config: NodeConfig) -> Result<Self, StartError> {
-        let address = listener.local_addr()?;
-        let client = config.advertise.unwrap_or_else(|| address.to_string());
-        if address.ip().is_unspecified() && client == address.to_string() {
-            warn!(address = client, "clients on other hosts cannot be told this address: say --advertise HOST:PORT");
-        }
-        let metrics = Arc::new(Metrics::default());
-        let cluster_config = Config {
-            node_id: config.node_id,
-            member: Member { client, ..Member::default() },
-            request_timeout: config.request_timeout,
-            election_timeout: config.election_timeout,
-            observer: Arc::clone(&metrics) as _,
-            ..Config::single(&config.data_dir)
-        };
-        let cluster = Cluster::open(cluster_config, events::sink(Arc::clone(&metrics))?).await?;
-        let status = cluster.status();
-        info!(
-            %address,
-            data = %config.data_dir.display(),
-            cluster = status.cluster_id,
-            node = status.node_id,
-            version = env!("CARGO_PKG_VERSION"),
-            "serving"
-        );
-        let limits = Limits {
-            connections_max: allowed_connections(config.connections_max),
-            head_timeout: HEAD_TIMEOUT,
-            drain_timeout: config.request_timeout + DRAIN_MARGIN,
-        };
-        let api = Api::new(cluster.clone(), Arc::clone(&metrics), config.data_dir, config.request_timeout);
-        Ok(Self { listener, address, cluster, api, metrics, limits })
+        Box::pin(async move { Bound::new(listener, config)?.take_part().await })
     }
 
     /// Where it listens, with the real port.
@@ -128,7 +253,7 @@ impl Node {
         &self.cluster
     }
 
-    /// Serves until `shutdown`, answers what is in flight, and stops the node.
+    /// Serves until `shutdown`, hands leadership over, answers what is in flight, and stops the node.
     ///
     /// # Errors
     /// [`StopReason`] when the node stopped by a fault: the process must exit.
@@ -140,15 +265,18 @@ impl Node {
     }
 
     async fn serve(self, shutdown: BoxFuture<'static, ()>) -> Result<(), StopReason> {
-        let Self { listener, cluster, api, metrics, limits, .. } = self;
-        let draining = async {
+        let Self { cluster, api, serving, .. } = self;
+        let drained = async {
             shutdown.await;
             info!("draining");
             api.drain();
+            // While clients are still answered: they then wait for the next leader, and not for an election.
+            among::hand_over(&cluster).await;
+            serving.drain().await;
         };
         tokio::select! {
             reason = cluster.stopped() => return if reason == StopReason::Shutdown { Ok(()) } else { Err(reason) },
-            () = server::serve(listener, api.router(), limits, metrics, draining) => {}
+            () = drained => {}
         }
         cluster.shutdown().await;
         info!("stopped");

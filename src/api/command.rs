@@ -1,5 +1,7 @@
 //! `POST /v1/{COMMAND}`: from the request to the cluster and back, with the witness in the headers.
 
+use std::time::Instant;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Response, header};
@@ -7,6 +9,7 @@ use axum::response::IntoResponse;
 use tenure_cluster::{Cluster, NeedsTick, ReadAt, ReadError, Seen, Witness};
 
 use super::convert::{self, Kind, Query};
+use super::patience::Patience;
 use super::problem::{Code, Problem};
 use super::{Api, body};
 use crate::keyspace::{KeyTtl, Keyspace};
@@ -53,7 +56,10 @@ pub async fn command(State(api): State<Api>, request: Request) -> Response<Body>
             api.add_witness(&mut response, witness, age_ms);
             response
         }
-        Err(Failed { problem, witness }) => {
+        Err(Failed { mut problem, witness }) => {
+            if problem.code == Code::Unavailable {
+                problem.leader = api.leader_elsewhere();
+            }
             api.shared.metrics.command(label, problem.code.as_str());
             let mut response = problem.into_response();
             if let Some(witness) = witness {
@@ -73,13 +79,13 @@ struct Answered {
 
 /// An error; with a witness if the command was applied or read.
 struct Failed {
-    problem: Problem,
+    problem: Box<Problem>,
     witness: Option<Witness>,
 }
 
 impl From<Problem> for Failed {
     fn from(problem: Problem) -> Self {
-        Self { problem, witness: None }
+        Self { problem: Box::new(problem), witness: None }
     }
 }
 
@@ -88,19 +94,20 @@ async fn answer(api: &Api, kind: Kind, name: &str, request: Request) -> (&'stati
     let (parts, body) = request.into_parts();
     let parsed = async {
         let stale = stale(parts.uri.query())?;
+        let patience = Patience::of(&parts.headers, Instant::now())?;
         body::require_json(&parts.headers)?;
         let bytes = body::read(body, api.shared.body_timeout).await?;
-        Ok::<_, Problem>((stale, convert::request(kind, &bytes)?))
+        Ok::<_, Problem>((stale, patience, convert::request(kind, &bytes)?))
     };
-    let (stale, request) = match parsed.await {
+    let (stale, patience, request) = match parsed.await {
         Ok(parsed) => parsed,
         Err(problem) => return (kind.name(), Err(problem.into())),
     };
     let label = request.name();
     let answered = match request {
         convert::Request::Write(_) if stale => Err(stale_write(name).into()),
-        convert::Request::Write(command) => api.write(command).await,
-        convert::Request::Read(query) => api.read(query, stale).await,
+        convert::Request::Write(command) => api.write(command, patience).await,
+        convert::Request::Read(query) => api.read(query, Reads { cluster: &api.shared.cluster, stale, patience }).await,
     };
     (label, answered)
 }
@@ -112,7 +119,7 @@ fn stale(query: Option<&str>) -> Result<bool, Problem> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let wrong = |detail: String| {
             let field = Some(name.to_owned());
-            Err(Problem { code: Code::InvalidArgument, detail, field, index: None })
+            Err(Problem { field, ..Problem::new(Code::InvalidArgument, detail) })
         };
         if name != "consistency" {
             return wrong(format!("{name} is not a query parameter here; known: consistency"));
@@ -131,21 +138,21 @@ fn stale(query: Option<&str>) -> Result<bool, Problem> {
 
 fn stale_write(name: &str) -> Problem {
     let detail = format!("consistency=stale is for reads; this {name} goes through the log");
-    Problem { code: Code::InvalidArgument, detail, field: Some("consistency".to_owned()), index: None }
+    Problem { field: Some("consistency".to_owned()), ..Problem::new(Code::InvalidArgument, detail) }
 }
 
 impl Api {
-    async fn write(&self, command: crate::keyspace::Command) -> Result<Answered, Failed> {
-        let applied = self.shared.cluster.submit(command).await.map_err(Problem::from)?;
+    async fn write(&self, command: crate::keyspace::Command, patience: Patience) -> Result<Answered, Failed> {
+        let applied =
+            self.shared.cluster.submit_within(command, patience.left(Instant::now())).await.map_err(Problem::from)?;
         let witness = applied.witness;
         match convert::reply(&applied.reply, witness.clock) {
             Ok(body) => Ok(Answered { body: body.map_err(unwritable)?, witness, age_ms: None }),
-            Err(refusal) => Err(Failed { problem: refusal.into(), witness: Some(witness) }),
+            Err(refusal) => Err(Failed { problem: Box::new(refusal.into()), witness: Some(witness) }),
         }
     }
 
-    async fn read(&self, query: Query, stale: bool) -> Result<Answered, Failed> {
-        let reads = Reads { cluster: &self.shared.cluster, stale };
+    async fn read(&self, query: Query, reads: Reads<'_>) -> Result<Answered, Failed> {
         match query {
             Query::Held { key, token } => reads.op(|machine, at| machine.held(&key, token, at)).await,
             Query::Check { key, fence } => reads.op(|machine, at| machine.check(&key, fence, at)).await,
@@ -180,6 +187,14 @@ impl Api {
         }
     }
 
+    /// Where clients find the leader, if this node knows of another one.
+    fn leader_elsewhere(&self) -> Option<String> {
+        let status = self.shared.cluster.status();
+        let leader = status.leader.filter(|leader| *leader != status.node_id)?;
+        let (_, member) = status.members.into_iter().find(|(id, _)| *id == leader)?;
+        Some(member.client).filter(|address| !address.is_empty())
+    }
+
     fn add_witness(&self, response: &mut Response<Body>, witness: Witness, age_ms: Option<u64>) {
         let headers = response.headers_mut();
         if let Ok(position) = HeaderValue::try_from(witness.position.to_string()) {
@@ -198,6 +213,7 @@ impl Api {
 struct Reads<'a> {
     cluster: &'a Cluster<Keyspace>,
     stale: bool,
+    patience: Patience,
 }
 
 impl Reads<'_> {
@@ -206,7 +222,7 @@ impl Reads<'_> {
         read: impl Fn(&Keyspace, ReadAt) -> Result<R, NeedsTick> + Send + Sync,
     ) -> Result<Seen<R>, ReadError> {
         if !self.stale {
-            return self.cluster.read(read).await;
+            return self.cluster.read_within(read, self.patience.left(Instant::now())).await;
         }
         let Seen { value, witness, age_ms } = self.cluster.read_stale(&read);
         match value {
@@ -225,7 +241,7 @@ impl Reads<'_> {
         let seen = self.see(read).await.map_err(Problem::from)?;
         match &seen.value {
             Ok(reply) => self.answered(&seen, convert::op(reply)),
-            Err(refusal) => Err(Failed { problem: refusal.into(), witness: Some(seen.witness) }),
+            Err(refusal) => Err(Failed { problem: Box::new(refusal.into()), witness: Some(seen.witness) }),
         }
     }
 

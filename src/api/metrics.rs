@@ -4,7 +4,7 @@
 //! counted. Gauges are read from the node's state when the page is asked for. No metric carries a key, owner or token.
 
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::State;
@@ -16,9 +16,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use tenure_cluster::{Observer, Role};
+use tenure_cluster::raft::NodeId;
+use tenure_cluster::{Observer, Role, Status};
 
 use super::Api;
+use super::latency::Recent;
 use super::problem::{Code, Problem};
 use super::status::{self, Disk};
 use crate::keyspace::{Event, EventKind};
@@ -34,6 +36,8 @@ pub struct Metrics {
     ended: Family<Labels<1>, Counter>,
     answered: Histogram,
     synced: Histogram,
+    /// The syncs of the last minute or so: for `/v1/status`.
+    pub(super) fsync: Recent,
     batch_commands: Histogram,
     batch_bytes: Histogram,
     snapshots: Histogram,
@@ -58,6 +62,7 @@ impl Default for Metrics {
             ended: Family::default(),
             answered: seconds(),
             synced: seconds(),
+            fsync: Recent::default(),
             batch_commands: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
             batch_bytes: Histogram::new(exponential_buckets(64.0, 4.0, 8)),
             // 10 ms to 82 s in steps of two.
@@ -126,6 +131,7 @@ impl Observer for Metrics {
     }
     fn synced(&self, elapsed: Duration) {
         self.synced.observe(elapsed.as_secs_f64());
+        self.fsync.record(Instant::now(), elapsed);
     }
     fn snapshot_taken(&self, _bytes: u64, elapsed: Duration) {
         self.snapshots.observe(elapsed.as_secs_f64());
@@ -145,6 +151,19 @@ pub async fn page(State(api): State<Api>) -> Response<Body> {
     let written = text::encode_registry(&mut out, &api.shared.metrics.registry)
         .and_then(|()| text::encode_registry(&mut out, &gauges))
         .and_then(|()| text::encode_eof(&mut out));
+    written_page(out, written)
+}
+
+/// `GET /metrics` of a node that does not take part yet: that it is not ready, so that an alarm on it is heard.
+pub fn starting_page(uptime: Duration, disk: Option<Disk>) -> Response<Body> {
+    let mut registry = Registry::with_prefix("tenure");
+    common(&mut registry, false, uptime, disk);
+    let mut out = String::new();
+    let written = text::encode_registry(&mut out, &registry).and_then(|()| text::encode_eof(&mut out));
+    written_page(out, written)
+}
+
+fn written_page(out: String, written: std::fmt::Result) -> Response<Body> {
     if let Err(error) = written {
         return Problem::new(Code::Internal, format!("the metrics could not be written: {error}")).into_response();
     }
@@ -167,8 +186,8 @@ fn gauges(api: &Api) -> Registry {
     };
     gauge("leases_held", "Live grants", wide(leases));
     gauge("keys", "Keys", wide(keys));
-    gauge("ready", "1 if this node can commit", u64::from(status.not_ready.is_none()));
     gauge("raft_term", "Current term", status.term);
+    gauge("raft_leader", "The leader's node id; 0: none is known", status.leader.unwrap_or(0));
     gauge("raft_last_index", "Last log index", status.last_index);
     gauge("raft_committed_index", "Last committed log index", status.committed_index);
     gauge("raft_applied_index", "Last applied log index", status.applied_index);
@@ -179,20 +198,48 @@ fn gauges(api: &Api) -> Registry {
     gauge("snapshot_index", "Log index the last snapshot reaches", snapshot.0);
     gauge("snapshot_bytes", "Size of the last snapshot", snapshot.1);
     gauge("snapshot_age_seconds", "Since the last snapshot; 0: none", snapshot.2.as_secs());
-    if let Some(Disk { free_bytes, total_bytes }) = status::disk(&shared.data_dir) {
-        gauge("disk_free_bytes", "Free space where the data lies", free_bytes);
-        gauge("disk_total_bytes", "Size of the filesystem where the data lies", total_bytes);
-    }
-    gauge("uptime_seconds", "Since this node started", shared.started.elapsed().as_secs());
+    let ready = api.not_ready(&status).is_none();
+    common(&mut registry, ready, shared.started.elapsed(), status::disk(&shared.data_dir));
     let roles = Family::<Labels<1>, Gauge>::default();
     for role in [Role::Leader, Role::Follower, Role::Candidate, Role::Learner, Role::Stopped] {
         roles.get_or_create(&[("role", status::role(role))]).set(i64::from(role == status.role));
     }
     registry.register("raft_role", "1 for this node's role", roles);
+    peers(&mut registry, &status);
+    registry
+}
+
+/// What every node says, also one that starts.
+fn common(registry: &mut Registry, ready: bool, uptime: Duration, disk: Option<Disk>) {
+    let mut gauge = |name: &str, help: &str, value: u64| {
+        let gauge = Gauge::<u64, AtomicU64>::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    };
+    gauge("ready", "1 if this node can commit and is not draining", u64::from(ready));
+    if let Some(Disk { free_bytes, total_bytes }) = disk {
+        gauge("disk_free_bytes", "Free space where the data lies", free_bytes);
+        gauge("disk_total_bytes", "Size of the filesystem where the data lies", total_bytes);
+    }
+    gauge("uptime_seconds", "Since this node started", uptime.as_secs());
     let build = Family::<Labels<1>, Gauge>::default();
     build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
     registry.register("build", "1, with this build's version", build);
-    registry
+}
+
+/// The ways to the other nodes.
+fn peers(registry: &mut Registry, status: &Status) {
+    let label = |id: NodeId| [("peer", id.to_string())];
+    let connected = Family::<[(&'static str, String); 1], Gauge>::default();
+    for (id, link) in &status.links {
+        connected.get_or_create(&label(*id)).set(i64::from(link.connected));
+    }
+    registry.register("peer_connected", "1 while a connection to that node stands", connected);
+    let lag = Family::<[(&'static str, String); 1], Gauge<u64, AtomicU64>>::default();
+    for (id, entries) in &status.lag {
+        lag.get_or_create(&label(*id)).set(*entries);
+    }
+    registry.register("peer_lag_entries", "On the leader: entries that node is behind", lag);
 }
 
 fn wide(n: usize) -> u64 {

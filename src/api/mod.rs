@@ -2,15 +2,22 @@
 //!
 //! Every path answers, and every error is `application/problem+json`. A command's life here: `command` finds its name,
 //! `body` reads it within its limits, `convert` turns it into a domain request, the cluster orders or reads, `convert`
-//! writes the answer, `command` adds the witness headers. Nothing here keeps state of its own but counters.
+//! writes the answer, `command` adds the witness headers. Nothing here keeps state of its own but counters. Until the node
+//! takes part, `starting` answers; `face` is where the one gives way to the other.
 
 mod body;
+mod cluster;
 mod command;
 pub mod convert;
+pub mod face;
 mod health;
+mod latency;
 pub mod metrics;
+mod patience;
 pub mod problem;
+mod reach;
 pub mod server;
+pub mod starting;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -26,7 +33,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Response};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use tenure_cluster::Cluster;
+use tenure_cluster::{Cluster, Status};
 
 use self::metrics::Metrics;
 use self::problem::{Code, Problem};
@@ -63,11 +70,18 @@ impl Api {
         self.shared.draining.store(true, Ordering::Release);
     }
 
+    /// Why this node should be sent no work; `None`: it can commit.
+    fn not_ready(&self, status: &Status) -> Option<&'static str> {
+        let draining = self.shared.draining.load(Ordering::Acquire).then_some("draining");
+        draining.or(status.not_ready)
+    }
+
     /// All paths.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/v1/status", get(status::status))
             .route("/v1/{command}", post(command::command))
+            .route("/v1/cluster/replace", post(cluster::replace))
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::page))
@@ -93,6 +107,9 @@ async fn method_not_allowed(request: Request) -> Response<Body> {
         Some(name) if name != "status" => {
             let detail = format!("{name} is a command: POST {path} with a JSON body");
             Problem::new(Code::MethodNotAllowed, detail).into_response()
+        }
+        None if path.starts_with("/v1/cluster/") => {
+            Problem::new(Code::MethodNotAllowed, format!("POST {path} with a JSON body")).into_response()
         }
         _ => {
             let detail = format!("{path} is read with GET, not {}", request.method());

@@ -22,12 +22,14 @@ pub struct Problem {
     pub field: Option<String>,
     /// The offending item of a BATCH.
     pub index: Option<usize>,
+    /// `unavailable`: the leader's address for clients.
+    pub leader: Option<String>,
 }
 
 impl Problem {
     /// A problem that no single field is to blame for.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), field: None, index: None }
+        Self { code, detail: detail.into(), field: None, index: None, leader: None }
     }
 
     /// As the wire has it.
@@ -35,6 +37,7 @@ impl Problem {
         wire::Problem {
             field: self.field.clone(),
             index: self.index,
+            leader: self.leader.clone(),
             ..wire::Problem::new(self.code, self.detail.clone())
         }
     }
@@ -58,7 +61,7 @@ impl IntoResponse for Problem {
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Self {
         let Invalid { field, index, detail } = invalid;
-        Self { code: Code::InvalidArgument, detail, field, index }
+        Self { code: Code::InvalidArgument, detail, field, index, leader: None }
     }
 }
 
@@ -84,7 +87,7 @@ impl From<&Refusal> for Problem {
     fn from(refused: &Refusal) -> Self {
         let (code, detail) = refusal(refused);
         let field = matches!(refused, Refusal::TtlAboveMax { .. }).then(|| "args.ttl_ms".to_owned());
-        Self { code, detail, field, index: None }
+        Self { code, detail, field, index: None, leader: None }
     }
 }
 

@@ -1,17 +1,20 @@
 //! `GET /v1/status`: the node and its cluster, for people and tools.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Response, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
-use tenure_cluster::Role;
+use tenure_cluster::{Role, Status};
 
 use super::Api;
+use super::latency::Latency;
 use super::problem::{Code, Problem};
+use super::reach::{self, LinkReport};
 
 /// How much faster than real time a leader's clock may run: holders shorten their own deadlines by it.
 const RHO: f64 = 0.01;
@@ -27,6 +30,11 @@ struct Report<'a> {
     members: Vec<MemberReport>,
     ready: bool,
     not_ready: Option<&'static str>,
+    startup: &'static str,
+    feature_level: u16,
+    links: Vec<LinkReport>,
+    lag: BTreeMap<u64, u64>,
+    fsync: Option<Latency>,
     last_index: u64,
     committed_index: u64,
     applied_index: u64,
@@ -45,6 +53,7 @@ struct MemberReport {
     node_id: u64,
     address: String,
     peer_address: Option<String>,
+    voter: bool,
 }
 
 #[derive(Serialize)]
@@ -86,23 +95,22 @@ pub async fn status(State(api): State<Api>) -> Response<Body> {
     let shared = &api.shared;
     let status = shared.cluster.status();
     let (leases_held, keys) = shared.cluster.read_stale(|machine, _| (machine.grants(), machine.keys())).value;
-    let draining = shared.draining.load(Ordering::Acquire).then_some("draining");
-    let not_ready = draining.or(status.not_ready);
-    let members = status.members.into_iter().map(|(node_id, member)| MemberReport {
-        node_id,
-        address: member.client,
-        peer_address: Some(member.peer).filter(|address| !address.is_empty()),
-    });
-    let report = Report {
+    let not_ready = api.not_ready(&status);
+    json(&Report {
         version: env!("CARGO_PKG_VERSION"),
         cluster_id: &status.cluster_id,
         node_id: status.node_id,
         role: role(status.role),
         term: status.term,
         leader: status.leader,
-        members: members.collect(),
+        members: members(&status),
         ready: not_ready.is_none(),
         not_ready,
+        startup: "started",
+        feature_level: status.feature_level,
+        links: reach::links(&status),
+        lag: status.lag.clone(),
+        fsync: shared.metrics.fsync.latency(Instant::now()),
         last_index: status.last_index,
         committed_index: status.committed_index,
         applied_index: status.applied_index,
@@ -114,8 +122,22 @@ pub async fn status(State(api): State<Api>) -> Response<Body> {
         log_bytes: status.log_bytes,
         disk: disk(&shared.data_dir),
         uptime_ms: ms(shared.started.elapsed()),
+    })
+}
+
+fn members(status: &Status) -> Vec<MemberReport> {
+    let report = |(node_id, member): &(u64, tenure_cluster::raft::Member)| MemberReport {
+        node_id: *node_id,
+        address: member.client.clone(),
+        peer_address: Some(member.peer.clone()).filter(|address| !address.is_empty()),
+        voter: status.voters.contains(node_id),
     };
-    match serde_json::to_vec(&report) {
+    status.members.iter().map(report).collect()
+}
+
+/// A page of JSON.
+pub fn json(report: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(report) {
         Ok(json) => {
             let mut response = Response::new(Body::from(json));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -125,6 +147,7 @@ pub async fn status(State(api): State<Api>) -> Response<Body> {
     }
 }
 
-fn ms(duration: std::time::Duration) -> u64 {
+/// Whole milliseconds.
+pub fn ms(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,7 +11,7 @@ use super::{DONE, NOT_SO, Session, duration, output};
 
 /// End another's grant: for operators
 ///
-/// Shows the holder, then ends exactly that grant (by its fence). The holder's next renewal is refused with your reason;
+/// Looks who holds it, ends exactly that grant (by its fence), and shows whose it was. The holder's next renewal is refused with your reason;
 /// with --grace it has that long to stop by itself. Its work may still be running: the fence keeps that out, if what it
 /// writes to checks it. Exits 1 if nobody holds the lease.
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Args {
     /// How long the holder may keep it at most, with a unit
     #[arg(long, default_value = "0s", value_parser = duration::parse)]
     grace: Duration,
-    /// Only the grant with this fence [default: the one that is shown]
+    /// Only the grant with this fence [default: the one that is found]
     #[arg(long)]
     fence: Option<u64>,
 }
@@ -38,15 +38,15 @@ pub async fn run(session: &Session, args: Args) -> Result<u8, Failure> {
     let Some(shown) = lease.fence.filter(|_| lease.held) else {
         return nothing(session, &args.key, "nobody holds it");
     };
-    if !session.json {
-        output::text(&holder_card(&lease));
-    }
     let grace_ms = duration::millis(args.grace);
     let fence = args.fence.unwrap_or(shown);
     let breaking = BreakArgs { reason: args.reason, grace_ms: Some(grace_ms), fence: Some(fence) };
     let answer = session.client.call(&Op::new(args.key.clone(), breaking)).await?.answer;
     if !answer.is_true() {
         return nothing(session, &args.key, "not broken: the holder is another by now, look again");
+    }
+    if !session.json {
+        output::text(&holder_card(&lease));
     }
     if session.json {
         output::json(&json!({"result": true, "key": args.key, "fence": fence, "owner": lease.owner}))?;

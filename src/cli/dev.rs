@@ -1,8 +1,10 @@
-//! `tenure dev`: a throw-away node, as a real process, for trying out and for users' own tests.
+//! `tenure dev`: a throw-away node, or cluster of nodes, as real processes, for trying out and for users' own tests.
 //!
 //! `dev` owns every node: also one that CMD killed and starts again through `node-N/start`, which asks `dev` over a
 //! socket in its directory. Each node's stdin is a pipe that `dev` holds, so nodes end with `dev` however it ends, and
 //! the directory goes with them. Not covered: processes CMD leaves behind.
+//!
+//! The nodes start together, and CMD once all of them can commit.
 //!
 //! Exit: CMD's code, 128 + its signal, 126 or 127 when it cannot be started; without CMD 0 after a signal; 1 when no
 //! node could be started, 2 for a wrong call.
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind, signal};
@@ -30,10 +32,10 @@ use self::process::Nodes;
 /// After a signal, CMD has so long to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs a throw-away node, for trying out and for tests
+/// Runs a throw-away node or cluster, for trying out and for tests
 #[derive(clap::Args, Debug)]
 pub struct Dev {
-    /// How many nodes; this version runs one
+    /// How many nodes: 1, 3 or 5
     #[arg(long, default_value_t = 1, value_name = "N")]
     nodes: usize,
     /// What `node-N/start` calls
@@ -41,7 +43,8 @@ pub struct Dev {
     restart: Option<usize>,
     #[arg(long, hide = true, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Runs with `tenure` in its PATH, TENURE_URI, TENURE_DEV_PIDS and TENURE_DEV_DIR (node-N/pid, node-N/start), and everything ends with it
+    /// Runs with `tenure` in its PATH, TENURE_URI (all nodes), TENURE_DEV_PIDS (in node order) and TENURE_DEV_DIR, where
+    /// node-N/pid holds a node's pid and node-N/start starts it again once it was killed; everything ends with it
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
@@ -55,8 +58,9 @@ impl Dev {
                 Err(error) => fail(&error, 1),
             };
         }
-        if self.nodes != 1 {
-            let error = anyhow::anyhow!("dev --nodes {}: this version runs one node; say --nodes 1", self.nodes);
+        if ![1, 3, 5].contains(&self.nodes) {
+            let error =
+                anyhow::anyhow!("dev --nodes must be 1, 3 or 5: an even number survives no more; got {}", self.nodes);
             return fail(&error, 2);
         }
         match self.supervise().await {
@@ -68,7 +72,10 @@ impl Dev {
     async fn supervise(self) -> Result<ExitCode> {
         let mut signals = Signals::new()?;
         let directory = Directory::make()?;
-        let mut nodes = Nodes::start(self.nodes, &directory).await?;
+        let mut nodes = tokio::select! {
+            nodes = Nodes::start(self.nodes, &directory) => nodes?,
+            _ = signals.next() => bail!("ended by a signal before the nodes could commit"),
+        };
         let control = Control::open(&directory)?;
         let outcome = match self.command.split_first() {
             None => idle(&mut nodes, &control, &mut signals, &directory).await,
@@ -99,27 +106,36 @@ fn path_with_this_program() -> Result<OsString> {
 
 /// Without CMD: until a signal.
 async fn idle(nodes: &mut Nodes, control: &Control, signals: &mut Signals, directory: &Directory) -> Result<ExitCode> {
+    let count = nodes.count();
     let address = nodes.first_address();
+    let dir = directory.path().display();
+    let (what, kill) = match count {
+        1 => ("A throw-away node is running".to_owned(), String::new()),
+        _ => {
+            let kill = format!("  tenure status\n  kill -9 $(cat {dir}/node-1/pid)\n  {dir}/node-1/start\n");
+            (format!("A throw-away cluster of {count} nodes is running"), kill)
+        }
+    };
     let text = format!(
-        "{uri}\n\nA throw-away node is running; Ctrl-C ends it and removes {dir}. Try:\n\n  \
+        "{uri}\n\n{what}; Ctrl-C ends it and removes {dir}. Try:\n\n  export TENURE_URI={uri}\n{kill}  \
          curl --json '{{\"key\":\"demo\",\"operation\":\"ACQUIRE\",\"args\":{{\"owner\":\"me\",\"token\":\"t1\",\
          \"create\":true}}}}' http://{address}/v1/OP\n  \
          curl --json '{{\"key\":\"demo\"}}' http://{address}/v1/GET",
         uri = nodes.uri(),
-        dir = directory.path().display(),
     );
     say(&text);
-    loop {
-        tokio::select! {
-            _ = signals.next() => return Ok(ExitCode::SUCCESS),
-            call = control.accept() => control::serve(call, nodes).await,
-        }
+    // Beside each other: to start a node may take half a minute, and Ctrl-C does not wait for it.
+    tokio::select! {
+        _ = signals.next() => Ok(ExitCode::SUCCESS),
+        never = control.serve(nodes) => match never {},
     }
 }
 
 /// With CMD: until it ended.
 async fn attend(mut child: Child, nodes: &mut Nodes, control: &Control, signals: &mut Signals) -> Result<ExitCode> {
     let mut kill_at = None;
+    let calls = control.serve(nodes);
+    tokio::pin!(calls);
     loop {
         let killing = async {
             match kill_at {
@@ -137,7 +153,7 @@ async fn attend(mut child: Child, nodes: &mut Nodes, control: &Control, signals:
                 child.start_kill().context("cannot kill CMD")?;
                 kill_at = None;
             }
-            call = control.accept() => control::serve(call, nodes).await,
+            never = &mut calls => match never {},
         }
     }
 }

@@ -58,10 +58,7 @@ impl Failure {
 
 fn call(error: &CallError) -> (String, u8) {
     match error {
-        CallError::Unreachable { endpoints } => {
-            let hint = "start one with `tenure serve`, or say where it is with --uri or TENURE_URI";
-            (format!("no node at {endpoints}: {hint}"), UNAVAILABLE)
-        }
+        CallError::Unreachable { .. } => (format!("{error}, or say where it is with --uri or TENURE_URI"), UNAVAILABLE),
         CallError::Unavailable { detail } => {
             (format!("unavailable: {detail}. Nothing was done: try again, or ask `tenure status`"), UNAVAILABLE)
         }

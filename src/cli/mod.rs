@@ -31,8 +31,10 @@ mod output;
 mod raw;
 mod release;
 mod renew;
+mod replace;
 pub mod run;
 mod serve;
+mod service_manager;
 mod status;
 mod table;
 
@@ -82,7 +84,18 @@ enum Command {
     Bench(bench::Args),
     #[command(flatten)]
     Ask(Ask),
+    Status(status::Args),
+    /// The cluster as a whole
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     Completions(completions::Args),
+}
+
+/// `tenure cluster …`.
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    Status(status::Args),
+    Replace(replace::Args),
 }
 
 /// Commands that ask the cluster.
@@ -95,7 +108,6 @@ enum Ask {
     Ls(ls::Args),
     Break(breaking::Args),
     Check(check::Args),
-    Status(status::Args),
     #[command(flatten)]
     Raw(raw::Command),
 }
@@ -103,7 +115,7 @@ enum Ask {
 impl Command {
     /// What asks waits for one socket: one thread does.
     const fn needs_threads(&self) -> bool {
-        !matches!(self, Command::Ask(_) | Command::Completions(_))
+        !matches!(self, Command::Ask(_) | Command::Status(_) | Command::Cluster(_) | Command::Completions(_))
     }
 }
 
@@ -153,6 +165,16 @@ async fn dispatch(globals: &Globals, command: Command) -> ExitCode {
             Ok(code) => code.into(),
             Err(failure) => failure.report().into(),
         },
+        Command::Status(args) | Command::Cluster(ClusterCommand::Status(args)) => {
+            match status::run(globals, args).await {
+                Ok(code) => code.into(),
+                Err(failure) => failure.report().into(),
+            }
+        }
+        Command::Cluster(ClusterCommand::Replace(args)) => match replace::run(globals, args).await {
+            Ok(code) => code.into(),
+            Err(failure) => failure.report().into(),
+        },
         Command::Completions(args) => completions::run(&args, <Cli as clap::CommandFactory>::command()).into(),
         Command::Ask(command) => match ask(globals, command).await {
             Ok(code) => code.into(),
@@ -175,7 +197,6 @@ async fn ask(globals: &Globals, command: Ask) -> Result<u8, Failure> {
         Ask::Ls(args) => ls::run(&session, args).await,
         Ask::Break(args) => breaking::run(&session, args).await,
         Ask::Check(args) => check::run(&session, args).await,
-        Ask::Status(args) => status::run(&session, args).await,
         Ask::Raw(command) => raw::run(&session, command).await,
     }
 }

@@ -1,7 +1,8 @@
 //! `tenure serve`: runs one node until SIGTERM or SIGINT.
 //!
-//! Prints the node's URI to stdout once it serves; all else goes to stderr. Exit: 0 after a drain, 1 when it could not
-//! start or a fault stopped it, 2 when the configuration breaks a rule.
+//! Prints the node's URI to stdout once it takes part; all else goes to stderr. Probes are answered before: as soon as
+//! the port is bound. Exit: 0 after a drain, or told to end before it took part; 1 when it could not start or a fault
+//! stopped it, 2 when the configuration breaks a rule.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -10,13 +11,13 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::warn;
+use tracing::{info, warn};
 
-use super::logging;
+use super::{logging, service_manager};
 use crate::config::{NodeConfig, Settings};
-use crate::node::Node;
+use crate::node::{Bound, Node, StartError};
 
-/// Runs one node
+/// Runs one node, alone or among --peers
 #[derive(clap::Args, Debug)]
 pub struct Serve {
     /// TOML file with the settings below (keys: listen, data, node_id, …); flags and environment win over it
@@ -55,17 +56,48 @@ impl Serve {
 }
 
 async fn serve(config: NodeConfig) -> Result<()> {
-    let shutdown = shutdown()?;
-    // Its text already says what the system said.
-    let node = Node::start(config).await.map_err(|error| anyhow!("{error}"))?;
+    let mut shutdown = Box::pin(shutdown()?);
+    service_manager::feed_watchdog();
+    // The errors' texts already say what the system said.
+    let bound = Node::bind(config).map_err(|error| anyhow!("{error}"))?;
+    let node = tokio::select! {
+        opened = open(bound) => opened.map_err(|error| anyhow!("{error}"))?,
+        () = &mut shutdown => {
+            service_manager::stopping();
+            info!("stopped before it took part");
+            // At once: an orderly end would wait until the log is read. It was killed at any other time as safely.
+            std::process::exit(0);
+        }
+    };
     // Whoever started the node with port 0 reads the port here. Nobody may be reading: that is no fault.
     let _ = writeln!(io::stdout(), "tenure://{}", node.address());
+    service_manager::ready(&format!("serving on {}", node.address()));
+    let shutdown = async {
+        shutdown.await;
+        service_manager::stopping();
+    };
     if let Err(fault) = node.run(shutdown).await {
         fail(&fault.into(), 1);
         // At once: an orderly end would wait for whatever hangs on the disk.
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// Opens the node, and says what it waits for meanwhile.
+async fn open(bound: Bound) -> Result<Node, StartError> {
+    let mut starting = bound.starting();
+    service_manager::status(&starting.reason());
+    let mut opening = bound.open();
+    loop {
+        tokio::select! {
+            opened = &mut opening => return opened,
+            reason = starting.changed() => {
+                info!(reason, "not taking part yet");
+                service_manager::status(&reason);
+            }
+        }
+    }
 }
 
 /// Resolves at the first SIGTERM or SIGINT; the next one ends the process at once.

@@ -92,6 +92,10 @@ fn exit_codes_tell_refused_from_unavailable() {
     assert_exit(&tenure().output().unwrap(), 2, &["Usage"]);
     let nobody = tenure().args(["--uri", "tenure://127.0.0.1:1", "GET", r#"{"key":"k"}"#]).output().unwrap();
     assert_exit(&nobody, 3, &["127.0.0.1:1", "tenure serve"]);
+    let nobody = tenure().args(["--uri", "tenure://127.0.0.1:1,127.0.0.1:2", "status"]).output().unwrap();
+    assert_exit(&nobody, 3, &["127.0.0.1:1 (connection refused), 127.0.0.1:2", "tenure serve"]);
+    let nobody = tenure().args(["--uri", "tenure://127.0.0.1:1", "run", "--key", "k", "--", "true"]).output().unwrap();
+    assert_exit(&nobody, 125, &["no node at 127.0.0.1:1", "tenure serve"]);
     let scheme = tenure().args(["--uri", "http://127.0.0.1:1", "GET", r#"{"key":"k"}"#]).output().unwrap();
     assert_exit(&scheme, 2, &["tenure://"]);
 }
@@ -163,6 +167,10 @@ fn help_version_status_completions() {
     let status = fresh.node.cli(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
     assert!(stdout(&status).to_lowercase().contains("leader"), "{}", stdout(&status));
+    let status = fresh.node.cli(&["cluster", "status", "--json"]);
+    let status: Value = serde_json::from_str(&stdout(&status)).unwrap();
+    assert_eq!((&status["quorum"], &status["nodes"][0]["report"]["role"]), (&json!(true), &json!("leader")));
+    assert!(status["nodes"][0]["report"]["fsync"]["p99_us"].as_u64().is_some_and(|us| us > 0), "{status}");
 }
 
 /// A throw-away node lives as long as its command, and tells it where it is.

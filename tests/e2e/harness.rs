@@ -115,9 +115,14 @@ impl Process {
         self.lines.text()
     }
 
+    /// How it ended; `None` while it runs.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// Awaits the end.
     pub fn end(&mut self) -> ExitStatus {
-        eventually("the process ends", || self.child.try_wait().unwrap())
+        eventually("the process ends", || self.ended())
     }
 }
 
@@ -164,7 +169,7 @@ impl Node {
             if let Some(addr) = process.lines.await_line(Duration::from_millis(100), address) {
                 return Self { process, addr };
             }
-            if let Some(status) = process.child.try_wait().unwrap() {
+            if let Some(status) = process.ended() {
                 panic!("the node ended at its start: {status}");
             }
             assert!(Instant::now() < until, "no start line");

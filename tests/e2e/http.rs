@@ -35,9 +35,15 @@ impl Response {
 impl Http {
     /// Connects.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+        Self::connect_within(addr, ANSWER_WITHIN)
+    }
+
+    /// Connects, to wait so long for each answer.
+    pub fn connect_within(addr: SocketAddr, answer_within: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, answer_within.min(Duration::from_secs(5)))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_read_timeout(Some(answer_within))?;
+        stream.set_write_timeout(Some(answer_within))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 

@@ -13,5 +13,7 @@ mod http;
 mod input;
 mod retry;
 mod run;
+mod service;
+mod several;
 mod start;
 mod time;

@@ -15,7 +15,7 @@ mod tests;
 
 pub use answer::{Body, op, page, reply, scalar, view};
 pub use fields::Invalid;
-pub use request::{Kind, Query, Request, request};
+pub use request::{Kind, Query, Request, node_id, request};
 
 /// One above the greatest integer that every JSON reader keeps exactly.
 pub const INTEGER_LIMIT: u64 = 1 << 53;

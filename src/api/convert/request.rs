@@ -19,6 +19,7 @@ const PREFIX_BYTES: RangeInclusive<usize> = 0..=1024;
 const DURATION_MS: RangeInclusive<u64> = 0..=TTL_MS_MAX;
 const LIFETIME_MS: RangeInclusive<u64> = 1..=TTL_MS_MAX;
 const WAIT_MS: RangeInclusive<u64> = 0..=86_400_000;
+const NODE_ID: RangeInclusive<u64> = 1..=INTEGER_LIMIT - 1;
 const FENCE: RangeInclusive<u64> = 1..=INTEGER_LIMIT - 1;
 const SCAN_LIMIT: RangeInclusive<u64> = 1..=1000;
 const SCAN_LIMIT_DEFAULT: u64 = 100;
@@ -164,17 +165,28 @@ pub enum Query {
 /// # Errors
 /// [`Invalid`], naming the field and the rule.
 pub fn request(kind: Kind, body: &[u8]) -> Result<Request, Invalid> {
-    if body.iter().all(u8::is_ascii_whitespace) {
-        return Err(Invalid::body("the body is empty; send a JSON object, e.g. {\"key\":\"example\"}"));
-    }
-    let json: Json<'_> = serde_json::from_slice(body).map_err(|error| {
-        // serde_json's text ends with line and column.
-        Invalid::body(format!("the body is not valid JSON: {error}"))
-    })?;
+    let json = parsed(body, "{\"key\":\"example\"}")?;
     match kind {
         Kind::Batch => batch(&json).map(Request::Write),
         _ => single(kind, &json, &[]),
     }
+}
+
+/// The body of an operator's request that names a node: `{"node_id": 3}`.
+///
+/// # Errors
+/// [`Invalid`], naming the field and the rule.
+pub fn node_id(body: &[u8]) -> Result<u64, Invalid> {
+    let json = parsed(body, "{\"node_id\":3}")?;
+    Fields::open(&json, "", &["node_id"])?.integer("node_id", NODE_ID)
+}
+
+fn parsed<'a>(body: &'a [u8], example: &str) -> Result<Json<'a>, Invalid> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Err(Invalid::body(format!("the body is empty; send a JSON object, e.g. {example}")));
+    }
+    // serde_json's text ends with line and column.
+    serde_json::from_slice(body).map_err(|error| Invalid::body(format!("the body is not valid JSON: {error}")))
 }
 
 /// A command by itself (`envelope` empty) or an item of a BATCH (`envelope` = its `command` field).

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use axum::Router;
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
@@ -32,9 +33,9 @@ fn start(limits: Limits) -> Server {
         }
     };
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = Router::new().route("/", get(handler));
+    let face = Face::new(Router::new().route("/", get(handler)));
     let shutdown = async { drop(stopped.await) };
-    let served = tokio::spawn(serve(listener, router, limits, Arc::new(Metrics::default()), shutdown));
+    let served = tokio::spawn(serve(listener, face, limits, Arc::new(Metrics::default()), shutdown));
     Server { address, entered, answer, stop, served }
 }
 
@@ -98,4 +99,29 @@ async fn a_head_that_does_not_come_ends_the_connection() {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"GET / HT").await.unwrap();
     assert_eq!(all(stream).await, "");
+}
+
+/// Whoever asks while the node leaves is answered, on a standing connection and on a new one, and told to go elsewhere.
+#[tokio::test]
+async fn clients_are_sent_away_before_the_drain() {
+    let server = start(Limits { connections_max: 2, ..LIMITS });
+    let mut stands = ask(server.address).await;
+    server.entered.notified().await;
+    server.answer.notify_one();
+    let mut first = Vec::new();
+    while !first.ends_with(b"done") {
+        assert_ne!(stands.read_buf(&mut first).await.unwrap(), 0, "it stays open");
+    }
+    server.stop.send(()).unwrap();
+    let mut comes = TcpStream::connect(server.address).await.unwrap();
+    for stream in [&mut stands, &mut comes] {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        server.entered.notified().await;
+        server.answer.notify_one();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        let text = text.to_ascii_lowercase();
+        assert!(text.starts_with("http/1.1 200") && text.contains("connection: close"), "{text}");
+    }
+    server.served.await.unwrap();
 }

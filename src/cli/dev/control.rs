@@ -1,6 +1,7 @@
 //! The socket over which `node-N/start` asks `dev` to start a node: one line with the node's number, one line back,
 //! `ok PID` or what went wrong.
 
+use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -30,9 +31,13 @@ impl Control {
         Ok(Self(listener))
     }
 
-    /// The next call.
-    pub async fn accept(&self) -> std::io::Result<UnixStream> {
-        self.0.accept().await.map(|(stream, _)| stream)
+    /// Does what calls ask for, one after the other.
+    pub async fn serve(&self, nodes: &mut Nodes) -> Infallible {
+        loop {
+            if let Ok((call, _)) = self.0.accept().await {
+                answer(call, nodes).await;
+            }
+        }
     }
 }
 
@@ -41,8 +46,7 @@ fn socket(dir: &Path) -> PathBuf {
 }
 
 /// Does what a call asks for, and answers it. The caller may be gone by then.
-pub async fn serve(call: std::io::Result<UnixStream>, nodes: &mut Nodes) {
-    let Ok(stream) = call else { return };
+async fn answer(stream: UnixStream, nodes: &mut Nodes) {
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
     let mut limited = read.take(CALL_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The throw-away directory: `control`, and `node-N/{data,log,pid,start}`.
+//! The throw-away directory: `control`, `secret`, and `node-N/{data,log,pid,start}`.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -36,10 +36,29 @@ impl Directory {
     }
 }
 
+impl Directory {
+    /// The file with the secret of this cluster's nodes, made if absent.
+    pub fn secret(&self) -> Result<PathBuf> {
+        let path = self.path.join("secret");
+        if !path.exists() {
+            let mut bytes = [0_u8; 32];
+            getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random numbers: {error}"))?;
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            file.and_then(|mut file| file.write_all(&bytes)).context("cannot write the nodes' secret")?;
+        }
+        Ok(path)
+    }
+}
+
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A node that has just ended may have removed it already.
-        let _ = fs::remove_dir_all(&self.path);
+        // A node that has just been killed may write yet, or may have removed all of it already.
+        const PASSES_MAX: usize = 10;
+        for _ in 0..PASSES_MAX {
+            if fs::remove_dir_all(&self.path).is_ok() || !self.path.exists() {
+                return;
+            }
+        }
     }
 }
 
@@ -63,6 +82,22 @@ impl Home {
     /// Where the node's log lines go.
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
+    }
+
+    /// The last thing the node said.
+    pub fn last_line(&self) -> String {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        log.lines().last().unwrap_or("it said nothing").to_owned()
+    }
+
+    /// Removes the data of a node that has ended.
+    pub fn clear(&self) -> Result<()> {
+        match fs::remove_dir_all(self.data()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).context("cannot remove the node's data")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens the log for appending.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_client::wire::{Op, ReleaseArgs, RenewArgs, reason};
+use tenure_client::wire::{Op, RenewArgs, reason};
 use tenure_client::{Acquire, AcquireError, Acquired, CallError, Client, Grant, NotHeld, Token};
 use tokio::signal::unix::SignalKind;
 use tokio::time::Instant;
@@ -53,6 +53,10 @@ pub async fn ask(
         tokens_left -= 1;
         match outcome {
             Ok(Asked::NotHeld(not)) if not.reason == reason::TOKEN_USED && tokens_left > 0 => {}
+            Ok(Asked::NotHeld(not)) if not.in_doubt => {
+                give_back(client, key, &token, None, RELEASE_TIMEOUT).await;
+                return Ok(Asked::NotHeld(not));
+            }
             Err(error) if may_hold(&error) => {
                 give_back(client, key, &token, None, RELEASE_TIMEOUT).await;
                 return Err(error);
@@ -62,9 +66,13 @@ pub async fn ask(
     }
 }
 
-/// Whether a try before the error may have been granted, and there is a node to give it back to.
+/// Whether any try may have been granted: the error of an attempt says so of all its tries.
 fn may_hold(error: &AcquireError) -> bool {
-    !matches!(error, AcquireError::Call(CallError::Unreachable { .. } | CallError::Refused(_)))
+    use CallError::{Refused, Unavailable, Unreachable};
+    !matches!(
+        error,
+        AcquireError::Randomness(_) | AcquireError::Call(Unreachable { .. } | Unavailable { .. } | Refused(_))
+    )
 }
 
 /// One token's grant, renewed if its answer took so long that the first renewal is due.
@@ -77,7 +85,13 @@ async fn hold(client: &Client, key: &str, acquire: Acquire, plan: Plan) -> Resul
     if schedule.may_start(boottime_ms()) {
         return Ok(Asked::Held(grant, schedule));
     }
-    let answered = client.call(&renew(&grant)).await?;
+    let answered = match client.call(&renew(&grant)).await {
+        Ok(answered) => answered,
+        Err(error) => {
+            give_back(client, key, &grant.token, Some(grant.fence), RELEASE_TIMEOUT).await;
+            return Err(error.into());
+        }
+    };
     let Some(deadline_ms) = own_deadline_ms(&answered) else {
         let reason = answered.answer.reason().unwrap_or(reason::NOT_HELD).to_owned();
         return Ok(Asked::NotHeld(NotHeld { reason, ..NotHeld::default() }));
@@ -98,7 +112,6 @@ pub fn renew(grant: &Grant) -> Op<RenewArgs> {
 
 /// RELEASE. True if a grant ended by it; without an answer it ends by itself.
 pub async fn give_back(client: &Client, key: &str, token: &Token, fence: Option<u64>, timeout: Duration) -> bool {
-    let release = Op::new(key, ReleaseArgs { token: token.clone(), fence });
-    let answered = client.call_within(&release, timeout, timeout).await;
+    let answered = tenure_client::lease::give_back(client, key, token, fence, timeout).await;
     answered.is_ok_and(|answered| answered.answer.is_true())
 }

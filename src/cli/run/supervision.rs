@@ -101,11 +101,12 @@ impl Supervision {
         next_ms.map_or(TICK, |at_ms| TICK.min(Duration::from_millis(at_ms - now_ms)))
     }
 
-    /// One call takes a third of what is left until KILL, and each of its tries half of that: one node out of reach, or
-    /// one connection that swallows everything, leaves time for others.
+    /// One call takes half of what is left until TERM (after that, until KILL), and each of its tries half of that: one
+    /// node out of reach, or one connection that swallows everything, leaves time for others before the job is ended.
     fn start_renewal(&self, now_ms: u64) -> Renewal {
-        let left_ms = self.schedule.limits().kill_at_ms.saturating_sub(now_ms);
-        let call = Duration::from_millis(left_ms / 3).max(CALL_MIN);
+        let limits = self.schedule.limits();
+        let end_ms = if now_ms < limits.term_at_ms { limits.term_at_ms } else { limits.kill_at_ms };
+        let call = Duration::from_millis(end_ms.saturating_sub(now_ms) / 2).max(CALL_MIN);
         let one_try = (call / 2).min(self.client.options().try_timeout);
         let (client, renew) = (self.client.clone(), self.renew.clone());
         Box::pin(async move { client.call_within(&renew, call, one_try).await })

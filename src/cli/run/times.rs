@@ -4,7 +4,7 @@
 //! own ([`tenure_client::time::own_deadline`]): before the server's, whatever the network and the two clocks do.
 //!
 //! ```text
-//! sent       + ttl/3        term_at        kill_at      own deadline      server's deadline
+//! sent   + ttl/6 or /3      term_at        kill_at      own deadline      server's deadline
 //!  |---------renew------------|----grace-----|---margin---|------------------|
 //! ```
 //! Invariants (tests below):
@@ -25,6 +25,11 @@ const MARGIN_MS_MIN: u64 = 200;
 const GRACE_MS_DEFAULT: u64 = 10_000;
 /// The least time that must stay between the first renewal and TERM: a slow answer must not end the job.
 const RENEW_SLACK_MS: u64 = 100;
+/// From this ttl on it is renewed at a third, as everybody expects. A shorter one would not outlast the election of a new
+/// leader that way, and is renewed at a sixth.
+const TTL_MS_LONG: u64 = 15_000;
+/// Not more often, except where a third of the ttl is less.
+const RENEW_MS_MIN: u64 = 200;
 /// Pause between renewals that got no answer.
 const RETRY_MS: (u64, u64) = (100, 1_000);
 
@@ -100,7 +105,8 @@ impl Plan {
 
     /// From a renewal's sending to the next one.
     fn renew_every_ms(&self) -> u64 {
-        self.ttl_ms / 3
+        let third_ms = self.ttl_ms / 3;
+        if self.ttl_ms >= TTL_MS_LONG { third_ms } else { (self.ttl_ms / 6).max(RENEW_MS_MIN).min(third_ms) }
     }
 
     /// Pause after a RENEW without an answer; `jitter` in 0..=1.
@@ -148,7 +154,7 @@ impl Schedule {
         moves
     }
 
-    /// A third of the ttl after the sending that led to this deadline.
+    /// That part of the ttl after the sending that led to this deadline.
     fn renewal_before(plan: Plan, deadline_ms: u64) -> u64 {
         deadline_ms.saturating_sub(own_ttl_ms(plan.ttl_ms).saturating_sub(plan.renew_every_ms()))
     }
@@ -243,19 +249,32 @@ mod tests {
                 "{ttl_ms} {asked:?}"
             );
             assert_eq!(schedule.deadline_ms(), 1_000_000 + own);
-            assert_eq!(schedule.renew_at_ms(), Some(1_000_000 + ttl_ms / 3));
+            let renew_ms = if ttl_ms >= 15_000 { ttl_ms / 3 } else { (ttl_ms / 6).max(200) };
+            assert_eq!(schedule.renew_at_ms(), Some(1_000_000 + renew_ms));
+        }
+    }
+
+    /// What `--help` and the manual promise: an outage that begins just before a renewal and ends so much later leaves
+    /// time for a retry before TERM, with the default grace.
+    #[test]
+    fn outages_that_a_ttl_survives() {
+        for (ttl_ms, outage_ms) in [(6_000, 2_800), (10_000, 4_900), (15_000, 4_900), (30_000, 10_300)] {
+            let plan = plan(ttl_ms, None).unwrap();
+            let schedule = Schedule::granted(plan, deadline(0, ttl_ms));
+            let end_ms = schedule.renew_at_ms().unwrap() + outage_ms + plan.retry_ms(1.0);
+            assert!(end_ms <= schedule.limits().term_at_ms, "{ttl_ms}: {end_ms} {:?}", schedule.limits());
         }
     }
 
     #[test]
     fn refusals_name_the_least() {
-        assert_eq!(plan(1, None), Err(PlanError::TtlTooShort { ttl_ms: 1, lead_ms: 200, least_ms: 900 }));
-        assert!(plan(900, None).is_ok());
+        assert_eq!(plan(1, None), Err(PlanError::TtlTooShort { ttl_ms: 1, lead_ms: 200, least_ms: 800 }));
+        assert!(plan(800, None).is_ok());
         assert_eq!(plan(10_000, Some(5_001)), Err(PlanError::GraceTooLong { grace_ms: 5_001, most_ms: 5_000 }));
-        let error = plan(1_500, Some(750)).unwrap_err();
+        let error = plan(900, Some(450)).unwrap_err();
         let PlanError::TtlTooShort { least_ms, .. } = error else { panic!("{error}") };
-        assert!(plan(least_ms, Some(750)).is_ok());
-        assert!(plan(least_ms - 100, Some(750)).is_err());
+        assert!(plan(least_ms, Some(450)).is_ok());
+        assert!(plan(least_ms - 100, Some(450)).is_err());
     }
 
     #[test]

@@ -1,27 +1,12 @@
-//! `tenure status`: what the node that answers says of itself.
+//! One node's own report, as a card.
 
 use serde_json::Value;
 
-use super::duration::shown;
-use super::failure::Failure;
-use super::table::card;
-use super::{DONE, Session, output};
+use crate::cli::duration::shown;
+use crate::cli::table::card;
 
-/// Show the node that answers: role, cluster, log, clock, disk
-#[derive(Debug, clap::Args)]
-pub struct Args {}
-
-pub async fn run(session: &Session, _: Args) -> Result<u8, Failure> {
-    let status = session.client.status().await?;
-    if session.json {
-        output::json(&status)?;
-    } else {
-        output::text(&status_card(&status));
-    }
-    Ok(DONE)
-}
-
-fn status_card(status: &Value) -> String {
+/// What the report says; what it does not say is left out.
+pub fn status_card(status: &Value) -> String {
     let text = |name: &str| match &status[name] {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),
