@@ -1,0 +1,268 @@
+//! What is known of one key at a position of the log, and what the next answer must therefore be.
+//!
+//! Known is the latest grant: its fence, its deadline on the cluster clock (exact, since every answer tells the clock and
+//! what is left), and whether it has ended. An answer that shows a grant nobody was told of is right only if an unknown
+//! ACQUIRE could have made it.
+
+use super::doubt::Doubts;
+use super::history::{Call, Live, Position, Sight};
+use super::{Rule, Verdict};
+
+/// Where an answer stands.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub position: Position,
+    pub clock_ms: u64,
+    pub call: &'a Call,
+}
+
+impl At<'_> {
+    fn deadline(&self, live: Live) -> u64 {
+        self.clock_ms.saturating_add(live.ttl_ms)
+    }
+}
+
+/// The latest grant that is known.
+struct Grant {
+    fence: u64,
+    /// `None`: of somebody who was not told.
+    token: Option<u64>,
+    deadline_ms: u64,
+    end: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Released,
+    Broken,
+    Deleted,
+    /// Somebody was shown so.
+    Seen,
+}
+
+/// See the module's head.
+pub(super) struct State<'a> {
+    doubts: &'a Doubts,
+    verdict: &'a mut Verdict,
+    latest: Option<Grant>,
+    /// The key was deleted, and not made again.
+    gone: bool,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(doubts: &'a Doubts, verdict: &'a mut Verdict) -> Self {
+        Self { doubts, verdict, latest: None, gone: false }
+    }
+
+    fn violated(&mut self, rule: Rule, at: At<'_>, what: &str) {
+        let known = self.latest.as_ref().map(|grant| (grant.fence, grant.token, grant.deadline_ms, grant.end));
+        let call = at.call;
+        self.verdict.add(rule, || format!("{what}: {call}; known before: (fence, token, deadline, end) = {known:?}"));
+    }
+
+    /// Must the latest grant be live at `at`?
+    fn is_live(&self, at: At<'_>) -> bool {
+        self.latest.as_ref().is_some_and(|grant| {
+            grant.end.is_none() && at.clock_ms < grant.deadline_ms && !self.doubts.ended(grant.token, at.position)
+        })
+    }
+
+    /// Can the latest grant be live at `at`?
+    fn may_be_live(&self, at: At<'_>) -> bool {
+        self.latest.as_ref().is_some_and(|grant| {
+            let renewed = self.doubts.renewed(grant.token, at.position);
+            grant.end.is_none() && (at.clock_ms < grant.deadline_ms || renewed)
+        })
+    }
+
+    fn is_latest(&self, fence: u64) -> bool {
+        self.latest.as_ref().is_some_and(|grant| grant.fence == fence)
+    }
+
+    /// A grant that nobody was told of shows itself.
+    fn discovered(&mut self, at: At<'_>, token: Option<u64>, live: Live) {
+        if self.latest.as_ref().is_some_and(|grant| grant.fence > live.fence) {
+            self.violated(Rule::EndedStaysEnded, at, "an older grant than the latest");
+            return;
+        }
+        if self.is_live(at) {
+            self.violated(Rule::NotEarly, at, "another grant before this one's deadline");
+        }
+        if !self.doubts.granted(token, at.position) {
+            self.violated(Rule::NothingFromNowhere, at, "a grant that nobody could have been given");
+        }
+        self.latest = Some(Grant { fence: live.fence, token, deadline_ms: at.deadline(live), end: None });
+        self.gone = false;
+    }
+
+    pub(super) fn granted(&mut self, at: At<'_>, token: u64, ttl_ms: u64, live: Live) {
+        if self.is_live(at) {
+            self.violated(Rule::NotEarly, at, "granted before the deadline of the grant before");
+        }
+        if self.latest.as_ref().is_some_and(|grant| grant.fence >= live.fence) {
+            self.violated(Rule::FencesGrow, at, "a fence that does not grow");
+        }
+        if live.ttl_ms != ttl_ms {
+            self.violated(Rule::DeadlinesStand, at, "another length than was asked for");
+        }
+        self.latest = Some(Grant { fence: live.fence, token: Some(token), deadline_ms: at.deadline(live), end: None });
+        self.gone = false;
+    }
+
+    pub(super) fn renewed(&mut self, at: At<'_>, token: u64, ttl_ms: u64, live: Live) {
+        if !self.is_latest(live.fence) {
+            self.discovered(at, Some(token), live);
+            return;
+        }
+        if !self.may_be_live(at) {
+            self.violated(Rule::EndedStaysEnded, at, "renewed after its end");
+        }
+        let doubt = self.doubts.renewed(Some(token), at.position);
+        let Some(grant) = &mut self.latest else { return };
+        let (old, new) = (grant.deadline_ms, at.deadline(live));
+        grant.token = Some(token);
+        grant.deadline_ms = new;
+        let due = old.max(at.clock_ms.saturating_add(ttl_ms));
+        if new < due || (new > due && !doubt) {
+            self.violated(Rule::DeadlinesStand, at, "a RENEW moves the deadline to max(old, now + ttl)");
+        }
+    }
+
+    /// RENEW or RELEASE of a grant was false.
+    pub(super) fn denied(&mut self, at: At<'_>, token: u64, fence: u64, reason: &str) {
+        if at.call.repeated || matches!(reason, "ttl_not_positive" | "key_expired") {
+            return;
+        }
+        if !self.is_latest(fence) {
+            return;
+        }
+        if self.is_live(at) {
+            self.violated(Rule::NotEarly, at, "refused before its deadline");
+        }
+        if let Some(grant) = &mut self.latest {
+            grant.token = Some(token);
+            grant.end.get_or_insert(End::Seen);
+        }
+    }
+
+    pub(super) fn released(&mut self, at: At<'_>, token: u64, fence: u64) {
+        if !self.is_latest(fence) {
+            self.discovered(at, Some(token), Live { fence, ttl_ms: 0 });
+        } else if !self.may_be_live(at) {
+            self.violated(Rule::EndedStaysEnded, at, "released after its end");
+        }
+        self.end(End::Released);
+    }
+
+    pub(super) fn broken(&mut self, at: At<'_>) {
+        if !self.may_be_live(at) && !self.doubts.granted(None, at.position) {
+            self.violated(Rule::EndedStaysEnded, at, "broken after its end");
+        }
+        self.end(End::Broken);
+    }
+
+    pub(super) fn deleted(&mut self) {
+        self.end(End::Deleted);
+        self.gone = true;
+    }
+
+    fn end(&mut self, end: End) {
+        if let Some(grant) = &mut self.latest {
+            grant.end = Some(end);
+        }
+    }
+
+    pub(super) fn acquire_refused(&mut self, at: At<'_>, token: u64, reason: &str, live: Option<Live>, yours: bool) {
+        match live {
+            Some(live) => {
+                let (known, of) = (self.is_latest(live.fence), if yours { Some(token) } else { None });
+                self.seen_held(at, of, live);
+                let other = self.latest.as_ref().and_then(|grant| grant.token).is_some_and(|known| known != token);
+                if known && yours && other {
+                    self.violated(Rule::NothingFromNowhere, at, "another's grant is called the asker's");
+                }
+            }
+            None if reason == "held" && !self.may_be_live(at) && !self.doubts.granted(None, at.position) => {
+                self.violated(Rule::FreeIsGranted, at, "refused as held, and nobody holds");
+            }
+            None => {}
+        }
+    }
+
+    /// GET.
+    pub(super) fn seen(&mut self, at: At<'_>, sight: Option<&Sight>) {
+        let Some(sight) = sight else { return self.seen_absent(at) };
+        match sight.held {
+            Some(live) => self.seen_held(at, None, live),
+            None => self.seen_free(at, sight.last.as_ref()),
+        }
+    }
+
+    fn seen_absent(&mut self, at: At<'_>) {
+        if self.latest.is_some() && !self.gone && !self.doubts.ended_from_outside(at.position) {
+            self.violated(Rule::NothingIsLost, at, "the key is not there");
+        }
+    }
+
+    fn seen_held(&mut self, at: At<'_>, token: Option<u64>, live: Live) {
+        if !self.is_latest(live.fence) {
+            self.discovered(at, token, live);
+            return;
+        }
+        if !self.may_be_live(at) {
+            self.violated(Rule::EndedStaysEnded, at, "seen held after its end");
+        }
+        let Some(grant) = &mut self.latest else { return };
+        let (old, new) = (grant.deadline_ms, at.deadline(live));
+        grant.deadline_ms = old.max(new);
+        grant.token = grant.token.or(token);
+        let doubt = self.doubts.renewed(grant.token, at.position);
+        if new < old || (new > old && !doubt) {
+            self.violated(Rule::DeadlinesStand, at, "another deadline than it had");
+        }
+    }
+
+    fn seen_free(&mut self, at: At<'_>, last: Option<&(u64, String)>) {
+        if self.is_live(at) {
+            self.violated(Rule::NotEarly, at, "seen free before its deadline");
+        }
+        let known = self.latest.as_ref().map(|grant| grant.fence);
+        let shown = last.map(|(fence, _)| *fence);
+        if shown < known && !self.gone && !self.doubts.ended_from_outside(at.position) {
+            self.violated(Rule::NothingIsLost, at, "an acknowledged grant is not there");
+        }
+        let Some((fence, reason)) = last else { return self.end_if_open(End::Seen) };
+        if known.is_none_or(|known| *fence > known) {
+            if !self.doubts.granted(None, at.position) {
+                self.violated(Rule::NothingFromNowhere, at, "a grant that nobody could have been given");
+            }
+            self.latest = Some(Grant { fence: *fence, token: None, deadline_ms: at.clock_ms, end: Some(End::Seen) });
+            return;
+        }
+        if Some(*fence) == known {
+            self.seen_ended(at, reason);
+        }
+        self.end_if_open(End::Seen);
+    }
+
+    /// The latest grant is shown as ended: for the reason it did?
+    fn seen_ended(&mut self, at: At<'_>, reason: &str) {
+        let Some(grant) = &self.latest else { return };
+        let right = match reason {
+            "released" => grant.end == Some(End::Released) || self.doubts.released(grant.token, at.position),
+            "broken" => grant.end == Some(End::Broken) || self.doubts.ended_from_outside(at.position),
+            "expired" => !matches!(grant.end, Some(End::Released | End::Broken)) && at.clock_ms >= grant.deadline_ms,
+            _ => false,
+        };
+        // One that was seen ended before, by a refusal that told no reason, may have ended in any of these ways.
+        if !right && grant.end != Some(End::Seen) {
+            self.violated(Rule::NothingIsLost, at, "ended for another reason than it did");
+        }
+    }
+
+    fn end_if_open(&mut self, end: End) {
+        if let Some(grant) = &mut self.latest {
+            grant.end.get_or_insert(end);
+        }
+    }
+}
