@@ -9,6 +9,7 @@
 //! All give boxed futures, so that the machinery below is compiled once, here, and not in each program that awaits it.
 
 mod among;
+mod readiness;
 #[cfg(test)]
 mod tests;
 
@@ -277,6 +278,7 @@ impl Node {
         tokio::select! {
             reason = cluster.stopped() => return if reason == StopReason::Shutdown { Ok(()) } else { Err(reason) },
             () = drained => {}
+            never = readiness::tell(&cluster) => match never {},
         }
         cluster.shutdown().await;
         info!("stopped");
