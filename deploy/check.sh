@@ -92,7 +92,7 @@ kubernetes_schemas() {
 }
 
 kubernetes_kustomization() {
-  command -v kubectl >/dev/null || skip "kubectl is not installed (in no registry that this script may use)"
+  command -v kubectl >/dev/null || skip "kubectl is not installed"
   python_tools
   kubectl kustomize deploy/kubernetes >"$work/kustomized.yaml"
   head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' |

@@ -7,9 +7,9 @@ use openraft::async_runtime::Select2;
 use openraft::errors::RaftError;
 use openraft::type_config::TypeConfigExt;
 
-use crate::cluster::{Cluster, Node};
+use crate::cluster::Node;
 use crate::forwarded;
-use crate::machine::{Stamp, StateMachine};
+use crate::machine::Stamp;
 use crate::network;
 use crate::peer::{
     AppendV1, AppendedV1, ForwardedV1, PeerAnswerV1, PeerRequestV1, ReadIndexV1, TransferAnswerV1, VoteAnswerV1,
@@ -20,18 +20,6 @@ use crate::reads::{self, Round};
 use crate::snapshotter;
 use crate::standing::Standing;
 use crate::transport::SnapshotOffer;
-
-impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
-    /// Answers a peer's request. Who may ask, and that it is a member of this cluster, is the transport's to know.
-    pub async fn answer_peer(&self, request: PeerRequestV1) -> PeerAnswerV1 {
-        self.node().answer_peer(request).await
-    }
-
-    /// Takes in a whole snapshot from a leader: stored first, then installed.
-    pub async fn receive_snapshot(&self, offer: SnapshotOffer) -> PeerAnswerV1 {
-        self.node().receive_snapshot(offer).await
-    }
-}
 
 impl<RT: AsyncRuntime> Node<RT> {
     /// Answers a peer's request. Who may ask, and that it is a member of this cluster, is the transport's to know.
@@ -74,14 +62,13 @@ impl<RT: AsyncRuntime> Node<RT> {
     }
 
     async fn try_receive_snapshot(&self, offer: SnapshotOffer) -> Result<PeerAnswerV1, String> {
-        let node = self;
         let vote = offer.vote.try_into().map_err(|error: Foreign| error.to_string())?;
-        let snapshots = Arc::clone(&node.around.snapshots);
-        let stored = network::store(snapshots, &node.around.executor, offer).await;
+        let snapshots = Arc::clone(&self.around.snapshots);
+        let stored = network::store(snapshots, &self.around.executor, offer).await;
         let stored = stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        node.snapshots.set(&stored);
+        self.snapshots.set(&stored);
         let snapshot = snapshotter::of_stored(stored).map_err(|error| error.to_string())?;
-        let answer = node.raft.install_full_snapshot(vote, snapshot).await.map_err(|error| error.to_string())?;
+        let answer = self.raft.install_full_snapshot(vote, snapshot).await.map_err(|error| error.to_string())?;
         Ok(PeerAnswerV1::Snapshot((&answer.vote).into()))
     }
 }

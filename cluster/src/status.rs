@@ -63,7 +63,8 @@ pub struct Status {
     pub links: BTreeMap<NodeId, LinkState>,
     /// On a leader: how many entries of its log each other member lacks, by id.
     pub lag: BTreeMap<NodeId, u64>,
-    /// Why this node cannot commit right now: `no_leader` (a follower says so too when its leader is not connected), `no_quorum`, `disk_full`, `disk_slow`, `recovering` (also without a vote); `None` when it can.
+    /// Why this node cannot commit right now: `no_leader` (a follower says so too when its leader is not connected),
+    /// `no_quorum`, `disk_full`, `disk_slow`, `recovering` (also without a vote); `None` when it can.
     pub not_ready: Option<&'static str>,
 }
 

@@ -11,8 +11,8 @@ use super::{DONE, NOT_SO, Session, duration, output};
 
 /// End another's grant: for operators
 ///
-/// Looks who holds it, ends exactly that grant (by its fence), and shows whose it was. The holder's next renewal is refused with your reason;
-/// with --grace it has that long to stop by itself. Its work may still be running: the fence keeps that out, if what it
+/// Looks who holds it, ends exactly that grant (by its fence), and shows whose it was. The holder's next renewal is
+/// refused with your reason; with --grace it has that long to stop by itself. Its work may still be running: the fence keeps that out, if what it
 /// writes to checks it. Exits 1 if nobody holds the lease.
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -95,7 +95,8 @@ fn parse(text: &str) -> Result<BTreeMap<u64, String>> {
     Ok(peers)
 }
 
-/// The first address to listen on. Nobody without the secret is answered there, so any host may reach it.
+/// The first address to listen on. Whoever connects is told who this node is (ids, addresses, build), and
+/// nothing more without the secret: any host may reach it.
 fn listen(given: Option<&str>, told: &str) -> Result<SocketAddr> {
     let default = SocketAddr::from(([127, 0, 0, 1], PEER_PORT));
     let Some(text) = given else {

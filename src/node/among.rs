@@ -37,12 +37,14 @@ pub async fn open(
     startup: watch::Sender<Startup>,
     events: EventSink<Event>,
 ) -> Result<Cluster<Keyspace>, OpenError> {
-    let opened = match peers {
-        None => Cluster::open(config, events).await,
-        Some((peers, port)) => Cluster::open_among(config, peers, port.0, startup.clone(), events).await,
-    };
-    startup.send_replace(Startup::Started);
-    opened
+    match peers {
+        None => {
+            let opened = Cluster::open(config, events).await?;
+            startup.send_replace(Startup::Started);
+            Ok(opened)
+        }
+        Some((peers, port)) => Cluster::open_among(config, peers, port.0, startup, events).await,
+    }
 }
 
 /// Lets another lead, if this node does and there is one to take over.
@@ -50,7 +52,7 @@ pub async fn hand_over(cluster: &Cluster<Keyspace>) {
     match tokio::time::timeout(HAND_OVER_TIMEOUT, cluster.hand_over(None)).await {
         Ok(Ok(to)) => info!(to, "handed leadership over"),
         // A follower, or a node alone: nobody misses it.
-        Ok(Err(NoTarget::NotLeader)) => {}
+        Ok(Err(NoTarget::NotLeader | NoTarget::Alone)) => {}
         Ok(Err(error)) => warn!(%error, "leadership is not handed over: the others will elect"),
         Err(_) => warn!(timeout_ms = HAND_OVER_TIMEOUT.as_millis(), "leadership is not handed over in time"),
     }

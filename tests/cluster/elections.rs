@@ -94,7 +94,7 @@ fn fifty_leases_end_within_the_bound() {
             let asked = Instant::now();
             let live = cluster.get((n + 1) % 3 + 1, &format!("k{n}"))["held"] == true;
             assert!(live || Instant::now() >= *sent + ttl, "k{n} ended {:?} after it was asked for", sent.elapsed());
-            assert!(!live || asked <= *answered + ttl + TICK, "k{n} is held after {:?}", answered.elapsed());
+            assert!(!live || asked <= *answered + ttl + TICK + SLACK, "k{n} is held after {:?}", answered.elapsed());
             live
         });
     }

@@ -13,6 +13,8 @@ use crate::wall_clock::WallClock;
 
 const HOUR: i64 = 3_600;
 const TICK: Duration = Duration::from_secs(1);
+/// What a loaded machine may add: a heartbeat late, and the time without one is given back.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// Nodes 1, 2, 3 an hour behind, right, and an hour ahead, or the first of them; `None`: skipped, and why is said. The
 /// files outlive the cluster if they are bound first.
@@ -111,7 +113,7 @@ fn jumps(cluster: &Cluster, clock: &WallClock) {
             (left["held"] == false).then(Instant::now)
         });
         assert!(ended >= sent + ttl, "early, by a jump to {shift}: after {:?}", ended - sent);
-        assert!(ended <= answered + ttl + TICK, "late, by a jump to {shift}: after {:?}", ended - answered);
+        assert!(ended <= answered + ttl + TICK + SLACK, "late, by a jump to {shift}: after {:?}", ended - answered);
         pass(Duration::from_millis(10));
     }
 }

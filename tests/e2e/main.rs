@@ -11,6 +11,8 @@ mod crash;
 mod harness;
 mod http;
 mod input;
+#[path = "../cluster/ports.rs"]
+mod ports;
 mod retry;
 mod run;
 mod service;

@@ -11,11 +11,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Process, eventually, serve, stderr, stdout, tenure};
 use crate::http::{Http, Response};
-
-/// A port that was free a moment ago.
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
+use crate::ports;
 
 fn secret(dir: &Path) -> String {
     let path = dir.join("secret");
@@ -65,7 +61,7 @@ fn a_peer_port_in_use_is_refused() {
     let dir = TempDir::new().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let output = one_of_three(dir.path(), free_port(), address).output().unwrap();
+    let output = one_of_three(dir.path(), ports::free(), address).output().unwrap();
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(&address.to_string()) && said.contains("--peer-listen"), "{said}");
@@ -76,7 +72,7 @@ fn a_peer_port_in_use_is_refused() {
 #[test]
 fn a_node_that_waits_for_its_peers_lives_and_is_not_ready() {
     let dir = TempDir::new().unwrap();
-    let (listen, own) = (free_port(), free_port());
+    let (listen, own) = (ports::free(), ports::free());
     let mut process = Process::start(one_of_three(dir.path(), listen, own));
     assert_eq!(get(listen, "/livez").status, 200);
     let waiting = eventually("it waits for its peers", || {
@@ -121,7 +117,7 @@ fn dev_runs_a_command_on_a_throw_away_cluster() {
         tenure --json cluster status || test $? = 1\n\
         echo $TENURE_DEV_DIR\n\
         exit 7";
-    let output = tenure().args(["dev", "--nodes", "3", "--", "sh", "-c", script]).output().unwrap();
+    let output = tenure().args(["dev", "--nodes", "3", "--", "timeout", "60", "sh", "-c", script]).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "the command's own code: {}\n{}", stderr(&output), stdout(&output));
     let said = stdout(&output);
     let lines: Vec<&str> = said.lines().collect();
@@ -194,7 +190,7 @@ fn without_a_leader_writes_are_unavailable_and_not_in_doubt() {
         tenure CREATE '{\"key\":\"l\",\"type\":\"lease\"}'; echo create $?\n\
         wait $acquire; echo acquire $?\n\
         wait $op; echo op $?\n";
-    let output = tenure().args(["dev", "--nodes", "3", "--", "sh", "-c", script]).output().unwrap();
+    let output = tenure().args(["dev", "--nodes", "3", "--", "timeout", "60", "sh", "-c", script]).output().unwrap();
     let (said, why) = (stdout(&output), stderr(&output));
     assert_eq!(said.lines().collect::<Vec<_>>(), ["true", "true", "create 3", "acquire 3", "op 3"], "{why}");
 }

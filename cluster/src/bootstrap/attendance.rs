@@ -79,8 +79,9 @@ impl<RT: AsyncRuntime> Attendance<RT> {
                 pause = PAUSE_MIN;
                 LOOK_EVERY
             } else {
+                let after = pause;
                 pause = (pause * 2).min(PAUSE_MAX);
-                pause
+                after
             };
             let changed = async { self.server.changed().await.is_ok() };
             let next = TypeConfig::<RT>::select2(changed, TypeConfig::<RT>::sleep(after)).await;

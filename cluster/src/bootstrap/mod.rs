@@ -2,8 +2,8 @@
 //! node has nothing to do with. See "Who takes part" in `DESIGN.md`.
 //!
 //! Model: what a node belongs to stands in its data directory's identity and is written there before anybody is told.
-//! Pure parts decide (`roll`, `doorman`, `admission`, `level`, and the plan in `replacing`); around them are the node before it takes part
-//! (`candidate`, `run`, `joining`) and the node that does (`serving`, `attendance`).
+//! Pure parts decide (`roll`, `doorman`, `admission`, `level`, and the plan in `replacing`); around them are the node
+//! before it takes part (`candidate`, `run`, `joining`) and the node that does (`serving`, `attendance`).
 //!
 //! Invariants: a cluster is begun by one node alone, its founder, and only after all (or a majority) of the nodes in
 //! `--peers` have durably become part of it while they were empty; a node becomes part of one cluster only; a node whose

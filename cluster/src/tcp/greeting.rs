@@ -27,6 +27,7 @@ use super::limits::HELLO_BYTES_MAX;
 use super::message::{self, Message};
 use crate::codec::{self, Kind};
 use crate::hello::HelloV1;
+use crate::identity::hex;
 use crate::peer_config::Secret;
 use crate::raft::NodeId;
 
@@ -129,10 +130,6 @@ fn common_version(own: &HelloV1, other: &HelloV1) -> Result<u16, NoGreeting> {
     }
     let range = |hello: &HelloV1| (hello.protocol_min, hello.protocol_max);
     Err(NoGreeting::Version { theirs: range(other), ours: range(own) })
-}
-
-fn hex(id: &[u8; 16]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Side {

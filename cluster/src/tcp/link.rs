@@ -36,8 +36,9 @@ struct Whereabouts {
 
 impl Whereabouts {
     fn names(&self) -> Vec<String> {
-        let said = self.said.iter().filter(|said| !said.is_empty() && !self.given.contains(said));
-        self.given.iter().chain(said).cloned().collect()
+        let said = self.said.as_ref().filter(|said| !said.is_empty() && !self.given.contains(said));
+        let given = self.given.iter().take(NAMES_MAX - usize::from(said.is_some()));
+        given.chain(said).cloned().collect()
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::dial;
 use super::frame::{Cut, FrameReader, FrameWriter};
 use super::keeper::{self, Dialled};
-use super::limits::{CHUNK_BYTES, CHUNKS_WAITING_MAX, FRAME_BYTES_MAX, Pace};
+use super::limits::{CHUNK_BYTES, CHUNKS_WAITING_MAX, FRAME_BYTES_MAX, NAMES_MAX, Pace};
 use super::link;
 use super::message::{self, Message};
 use super::shared::Shared;
@@ -91,7 +91,7 @@ async fn reach(shared: &Shared, to: &Peer) -> Result<Dialled, String> {
         names.extend(known.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
     }
     let mut trouble = None;
-    for name in names {
+    for name in names.into_iter().take(NAMES_MAX) {
         let way = match dial::look_up(&name, shared.pace.connect).await {
             Ok(addresses) => dial::connect(&addresses, shared.pace.connect).await.map_err(|no_way| no_way.why),
             Err(why) => Err(why),

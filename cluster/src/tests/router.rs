@@ -94,7 +94,7 @@ impl Transport for Router {
             if fate == Fate::Refused {
                 return Err(unreachable(id));
             }
-            let answering = node.answer_peer(codec::decode(Kind::PeerRequest, 1, &bytes).unwrap());
+            let answering = node.node().answer_peer(codec::decode(Kind::PeerRequest, 1, &bytes).unwrap());
             let answer = tokio::select! { biased;
                 answer = answering => answer,
                 _ = its_life.changed() => return Err(broken(id)),
@@ -119,7 +119,7 @@ impl Transport for Router {
             C::sleep(HOP).await;
             let reached = Self::way(from, life, &net, to.id).ok_or(unreachable(to.id))?;
             net.lock().unwrap().snapshots_sent += 1;
-            Ok(reached.node.receive_snapshot(offer).await)
+            Ok(reached.node.node().receive_snapshot(offer).await)
         })
     }
 

@@ -19,6 +19,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longer than a node may take to end and to start.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const CALL_BYTES_MAX: u64 = 32;
+/// After a call that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listening end.
 pub struct Control(UnixListener);
@@ -34,8 +36,10 @@ impl Control {
     /// Does what calls ask for, one after the other.
     pub async fn serve(&self, nodes: &mut Nodes) -> Infallible {
         loop {
-            if let Ok((call, _)) = self.0.accept().await {
-                answer(call, nodes).await;
+            match self.0.accept().await {
+                Ok((call, _)) => answer(call, nodes).await,
+                // No file descriptor is left, say: that may last.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `tenure run`: a command under a lease, dead before anybody else can hold the key.
 //!
-//! Two processes: this one acquires, renews in time (a third of the ttl, of a short one a sixth) and RELEASEs when nothing of the job is left; the
-//! [`guard`] keeps the deadline. [`times`] has the arithmetic, [`acquire`] the beginning, [`supervision`] the middle.
+//! Two processes: this one acquires, renews in time (a third of the ttl, of a short one a sixth) and RELEASEs when
+//! nothing of the job is left; the [`guard`] keeps the deadline. [`times`] has the arithmetic, [`acquire`] the beginning, [`supervision`] the middle.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

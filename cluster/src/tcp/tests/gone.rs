@@ -21,11 +21,6 @@ async fn gone_is(gone: &mut watch::Receiver<BTreeSet<NodeId>>, wanted: &[NodeId]
     }
 }
 
-/// A port that nobody listens on.
-fn nobody() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
 /// Not a test of its own: the peer that [`a_killed_process_is_gone_within_milliseconds`] starts, and kills.
 #[tokio::test]
 async fn child() {
@@ -99,7 +94,8 @@ async fn a_restarted_process_is_not_gone_any_more() {
 #[tokio::test]
 async fn whoever_was_never_there_is_not_gone() {
     let a = start(1, &Node::echo());
-    a.transport().know(vec![at(2, nobody())]);
+    let (_kept, nobody) = closed();
+    a.transport().know(vec![at(2, nobody)]);
     trouble(&a, 2, "refused").await;
     assert!(a.transport().gone().borrow().is_empty());
 }
@@ -168,6 +164,7 @@ async fn a_peer_that_moves_is_not_gone() {
     b.close().await;
     gone_is(&mut gone, &[2]).await;
     // That nobody is at the old address means nothing once it is expected elsewhere.
-    a.transport().know(vec![at(2, nobody())]);
+    let (_kept, nobody) = closed();
+    a.transport().know(vec![at(2, nobody)]);
     gone_is(&mut gone, &[]).await;
 }

@@ -29,6 +29,14 @@ use crate::transport::{LinkState, Peer, SnapshotOffer, TransportError};
 /// No test waits longer for anything.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// A port that nobody listens on, for as long as this lives it is not given to others.
+fn closed() -> (tokio::net::TcpSocket, SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
 fn secret() -> Secret {
     Secret::new("what all nodes of a cluster know").unwrap()
 }

@@ -2,14 +2,6 @@
 
 use super::*;
 
-/// A port that nobody listens on, for as long as this lives it is not given to others.
-fn closed() -> (tokio::net::TcpSocket, SocketAddr) {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let address = socket.local_addr().unwrap();
-    (socket, address)
-}
-
 #[tokio::test]
 async fn a_changed_address_is_dialled_anew() {
     let (first, second) = (Node::echo(), Node::echo());
