@@ -37,6 +37,9 @@ pub fn pass(duration: Duration) {
     thread::sleep(duration);
 }
 
+/// A stamp is whole milliseconds, rounded down: seen from outside, less than one is missing between two of them.
+pub const STAMP: Duration = Duration::from_millis(1);
+
 /// Asks `done` again and again until it says something, at most for [`SOON`].
 pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + SOON;
