@@ -164,6 +164,11 @@ impl Settings {
         if let Some(advertise) = &config.advertise {
             check_address("advertise", advertise)?;
         }
+        ensure!(
+            config.listen.port() == 0 || config.peers.as_ref().is_none_or(|peers| peers.listen != config.listen),
+            "peer_listen must differ from listen: clients and peers need a port each; got {} for both",
+            config.listen
+        );
         Ok(config)
     }
 }

@@ -28,6 +28,9 @@ use crate::timekeeper::Timekeeper;
 use crate::transfer::{NoTarget, Transfer};
 use crate::transport::Transport;
 
+/// The age of a state of which nothing is known: 2^53 - 1 ms, the greatest number that every JSON tool reads exactly.
+pub const AGE_UNKNOWN: Duration = Duration::from_millis((1 << 53) - 1);
+
 /// One node. Clones are handles to the same node; when the last is dropped, the node stops.
 pub struct Cluster<M: StateMachine, RT: AsyncRuntime = TokioRuntime> {
     node: Arc<Node<RT>>,
@@ -202,9 +205,11 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
 
 impl<RT: AsyncRuntime> Node<RT> {
     /// How old a state may be that is applied up to `applied`: since a quorum followed this node, or its leader, so far.
+    /// [`AGE_UNKNOWN`] if that was never since its start: it may have been down for any time.
     fn state_age(&self, applied: u64) -> Duration {
         let fresh_at = self.freshness.lock().unwrap_or_else(PoisonError::into_inner).fresh_at(applied);
-        self.time.quorum_age().min(self.time.elapsed().saturating_sub(fresh_at))
+        let followed = (!fresh_at.is_zero()).then(|| self.time.elapsed().saturating_sub(fresh_at));
+        self.time.quorum_age().into_iter().chain(followed).min().unwrap_or(AGE_UNKNOWN)
     }
 
     /// Has this node, which follows, lately applied all that its leader called committed? Else its linearizable reads

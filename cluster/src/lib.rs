@@ -68,7 +68,7 @@ pub mod transport;
 /// For a log's filter: replication calls it an error that a node has stopped. Why it did the node says itself.
 pub const QUIET: &str = "openraft::raft::raft_inner=off";
 
-pub use cluster::{Applied, Cluster, EventAt, Role, Seen, Status, Witness};
+pub use cluster::{AGE_UNKNOWN, Applied, Cluster, EventAt, Role, Seen, Status, Witness};
 pub use config::{Config, Observer};
 pub use error::{OpenError, ReadError, Remedy, ReplaceError, StopReason, SubmitError};
 pub use machine::{LoadError, Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};

@@ -122,7 +122,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         }
         match self.standings.now() {
             Standing::Elected => Some("recovering"),
-            Standing::Leads(_) if self.time.quorum_age() >= self.limit => Some("no_quorum"),
+            Standing::Leads(_) if self.time.quorum_age().is_none_or(|age| age >= self.limit) => Some("no_quorum"),
             Standing::Leads(_) if self.time.is_stuck() => Some("disk_slow"),
             Standing::Leads(_) => None,
             Standing::Follows(followed) => {

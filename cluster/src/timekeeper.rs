@@ -44,8 +44,8 @@ pub struct Timekeeper<RT: AsyncRuntime> {
     leading: watch::Sender<Option<Lead>>,
     metrics: WatchReceiverOf<TypeConfig<RT>, RaftMetrics<TypeConfig<RT>>>,
     origin: InstantOf<TypeConfig<RT>>,
-    /// When a quorum last followed this node, or its start.
-    followed_at: Mutex<InstantOf<TypeConfig<RT>>>,
+    /// When a quorum last followed this node; `None` before the first time.
+    followed_at: Mutex<Option<InstantOf<TypeConfig<RT>>>>,
     node: NodeId,
     limit: Duration,
     wall: WallClock,
@@ -61,7 +61,7 @@ impl<RT: AsyncRuntime> Timekeeper<RT> {
     ) -> Self {
         let clock = Mutex::new(LeaderClock::new(limit));
         let origin = TypeConfig::<RT>::now();
-        let followed_at = Mutex::new(origin);
+        let followed_at = Mutex::default();
         Self { clock, leading: watch::Sender::new(None), metrics, origin, followed_at, node, limit, wall }
     }
 
@@ -133,18 +133,18 @@ impl<RT: AsyncRuntime> Timekeeper<RT> {
         TypeConfig::<RT>::now().saturating_duration_since(self.origin)
     }
 
-    /// Time since a quorum last followed this node, or since its start.
-    pub fn quorum_age(&self) -> Duration {
+    /// Time since a quorum last followed this node; `None` if that was never since its start.
+    pub fn quorum_age(&self) -> Option<Duration> {
         let now = TypeConfig::<RT>::now();
         let mut followed_at = self.followed_at.lock().unwrap_or_else(PoisonError::into_inner);
         if self.lead().is_some() {
             match self.evidence().quorum {
-                Quorum::Sole => *followed_at = now,
-                Quorum::Acked(Some(acked)) => *followed_at = (self.origin + acked).max(*followed_at),
+                Quorum::Sole => *followed_at = Some(now),
+                Quorum::Acked(Some(acked)) => *followed_at = Some(self.origin + acked).max(*followed_at),
                 Quorum::Acked(None) => {}
             }
         }
-        now.saturating_duration_since(*followed_at)
+        followed_at.map(|followed_at| now.saturating_duration_since(followed_at))
     }
 
     /// Locks the clock, then looks at the time: instants reach the clock in order.

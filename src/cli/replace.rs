@@ -12,6 +12,8 @@ use super::{DONE, Globals, output};
 
 /// Two changes of the membership, each through the log; by any node, which asks the leader.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// Then another node is asked, since the first may be the one that hangs: what is under way there can be repeated.
+const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Let node N, whose data directory is lost, take part again with an empty one
 ///
@@ -26,7 +28,7 @@ pub struct Args {
 }
 
 pub async fn run(globals: &Globals, args: Args) -> Result<u8, Failure> {
-    let options = Options { call_timeout: TIMEOUT, try_timeout: TIMEOUT, ..Options::default() };
+    let options = Options { call_timeout: TIMEOUT, try_timeout: TRY_TIMEOUT, ..Options::default() };
     let client = Client::with(&globals.endpoints()?, options, Arc::new(HostClock));
     let body = json!({"node_id": args.node}).to_string();
     let answer = client.call_raw("cluster/replace", body.into(), Repeat::ByToken).await?.answer;

@@ -266,6 +266,9 @@ mod tests {
         assert!(error(&without).contains("peers needs cluster_secret_file"));
         let wrong = Settings { peer_listen: Some("7001".into()), ..whole() };
         assert!(error(&wrong).starts_with("peer_listen must be HOST:PORT"));
+        let one = || Some("127.0.0.1:7001".to_owned());
+        let both = Settings { listen: one(), peer_listen: one(), ..whole() }.check().unwrap_err().to_string();
+        assert!(both.starts_with("peer_listen must differ from listen"), "{both}");
         let wrong = Settings { peer_advertise: Some("a".into()), ..whole() };
         assert!(error(&wrong).starts_with("peer_advertise must be HOST:PORT"));
     }

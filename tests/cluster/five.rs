@@ -34,7 +34,7 @@ fn the_leader_and_a_follower_killed_at_once() {
     });
     eprintln!("leader and a follower of five killed, first grant after: {}", summary(times_ms.clone()));
     let tally = history.judge("two-of-five-killed");
-    assert!(tally.grants > 20 && tally.renewals > 20 && tally.reads > 20, "the load did little: {tally:?}");
+    assert!(tally.grants > 10 && tally.renewals > 10 && tally.reads > 10, "the load did little: {tally:?}");
     assert!(cluster.states_are_equal() > 0);
     assert!(times_ms.iter().all(|time| u128::from(*time) < SOON.as_millis() / 3), "{times_ms:?}");
 }

@@ -102,7 +102,7 @@ fn a_leader_in_the_minority_leads_nobody() {
     });
     eprintln!("leader cut off, first grant after: {}", summary(times_ms));
     let tally = history.judge("leader-cut-off");
-    assert!(tally.grants > 20 && tally.reads > 20, "the load did little: {tally:?}");
+    assert!(tally.grants > 10 && tally.reads > 10, "the load did little: {tally:?}");
     cluster.states_are_equal();
 }
 
