@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::checker::Dice;
 use crate::harness::{Cluster, Plan, rounds};
 use crate::history::History;
 use crate::load::{Load, seed};
 use crate::network::Network;
 use crate::process::pass;
+use checker::Dice;
 
 /// Apart from the clients' dice.
 const STREAM: u64 = 1 << 32;

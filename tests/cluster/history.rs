@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tenure_client::{Clock, HostClock};
 
-use crate::checker::{self, Answer, Call, Operation, Outcome};
+use checker::{self, Answer, Call, Operation, Outcome};
 
 /// About 250 bytes each.
 const CALLS_MAX: usize = 1_000_000;
@@ -31,6 +31,7 @@ pub struct Tally {
     pub releases: usize,
     pub refusals: usize,
     pub reads: usize,
+    pub lifetimes: usize,
     pub without_effect: usize,
     pub unknown: usize,
 }
@@ -85,8 +86,9 @@ impl History {
                 (_, Operation::Get) => &mut tally.reads,
                 (Outcome::Answered(_, Answer::Refused { .. }), _) => &mut tally.refusals,
                 (_, Operation::Acquire { .. }) => &mut tally.grants,
-                (_, Operation::Renew { .. }) => &mut tally.renewals,
+                (_, Operation::Renew { .. } | Operation::Trespass { .. }) => &mut tally.renewals,
                 (_, Operation::Release { .. } | Operation::Break | Operation::Delete) => &mut tally.releases,
+                (_, Operation::Expire { .. } | Operation::Persist) => &mut tally.lifetimes,
             };
             *count += 1;
         }
@@ -96,7 +98,9 @@ impl History {
     /// Fails, with the history saved, if it breaks a promise. Prints what was tried.
     pub fn judge(&self, scenario: &str) -> Tally {
         let calls = self.calls();
-        let violations = checker::check(&calls);
+        let mut violations = checker::check(&calls);
+        let crossed = checker::cross_check(&calls);
+        violations.extend(crossed.violations);
         if !violations.is_empty() {
             let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("history-{scenario}-{}", now_ns()));
             checker::save(&calls, &path).unwrap();
@@ -104,7 +108,8 @@ impl History {
             panic!("{scenario}: saved in {}, {} violations:\n  {}", path.display(), list.len(), list.join("\n  "));
         }
         let tally = self.tally();
-        eprintln!("{scenario}: {tally:?}");
+        let (judged, too_long) = (crossed.judged, crossed.too_long);
+        eprintln!("{scenario}: {tally:?}; in some order: {judged} keys, {too_long} too long to say");
         tally
     }
 }

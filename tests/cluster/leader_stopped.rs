@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::checker::{Answer, Operation, Outcome};
 use crate::harness::{Cluster, Plan, ms, rounds};
 use crate::history::{History, now_ns};
 use crate::leader_killed::summary;
@@ -13,6 +12,7 @@ use crate::load::Load;
 use crate::probe::first_grant_ms;
 use crate::process::{eventually, pass};
 use crate::session::Session;
+use checker::{Answer, Operation, Outcome};
 
 /// How long the leader sleeps: longer than an election takes; far longer where more than the suite's rounds are asked for.
 const STOPPED: Duration = Duration::from_secs(4);

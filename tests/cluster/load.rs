@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::checker::{Answer, Dice, Operation, Outcome};
 use crate::harness::Cluster;
 use crate::history::{History, now_ns};
 use crate::process::pass;
 use crate::session::Session;
+use checker::{Answer, Dice, Operation, Outcome};
 
 /// How often a call without an answer is made again with the same token.
 const TRIES: usize = 40;

@@ -10,8 +10,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a test says what it measured, and what it skipped")]
 
-#[path = "../checker/mod.rs"]
-mod checker;
 #[path = "../e2e/http.rs"]
 #[allow(dead_code, reason = "shared with the tests of one node")]
 mod http;

@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::checker::{Answer, Operation, Outcome};
 use crate::harness::Cluster;
 use crate::history::History;
 use crate::load::first_token;
 use crate::process::{SOON, pass};
 use crate::session::Session;
+use checker::{Answer, Operation, Outcome};
 
 /// How long a try waits for its answer.
 const PATIENCE: Duration = Duration::from_millis(250);

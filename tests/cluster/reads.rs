@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::checker::{Answer, Operation, Outcome};
 use crate::harness::{Cluster, Plan};
 use crate::history::History;
 use crate::session::Session;
+use checker::{Answer, Operation, Outcome};
 
 /// `TENURE_CLUSTER_READS=10000` for the long run.
 fn count() -> u64 {

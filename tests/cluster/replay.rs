@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use crate::checker;
-
 /// `TENURE_HISTORY=FILE`: every violation in it. Without it there is nothing to replay, and the test says so.
 #[test]
 fn replay() {

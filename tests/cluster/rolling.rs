@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use tenure_client::wire::{AcquireArgs, Get, Op, ReleaseArgs, RenewArgs, Request, Token};
 use tenure_client::{Answered, CallError, Client};
 
-use crate::checker::{Answer, Call, Live, Operation, Outcome, Position, Witness};
 use crate::harness::{Cluster, Plan, rounds};
 use crate::history::{History, now_ns};
 use crate::load::last_reads;
 use crate::process::eventually;
+use checker::{Answer, Call, Live, Operation, Outcome, Position, Witness};
 
 const CLIENTS: u32 = 8;
 const TTL_MS: u64 = 5_000;

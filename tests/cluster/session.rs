@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::checker::{Answer, Call, Live, Operation, Outcome, Position, Sight, Witness};
 use crate::history::{History, now_ns};
 use crate::http::{Http, Response};
+use checker::{Answer, Call, Live, Operation, Outcome, Position, Sight, Witness};
 
 /// One client of a cluster.
 pub struct Session {
@@ -98,6 +98,15 @@ fn written(client: u32, key: &str, operation: Operation) -> (&'static str, Value
             op("RENEW", json!({"token": token(number), "fence": fence, "ttl_ms": ttl_ms}))
         }
         Operation::Release { token: number, fence } => op("RELEASE", json!({"token": token(number), "fence": fence})),
+        Operation::Trespass { fence, ttl_ms } => {
+            let mut args = json!({"token": "of nobody", "ttl_ms": ttl_ms});
+            if let Some(fence) = fence {
+                args["fence"] = fence.into();
+            }
+            op("RENEW", args)
+        }
+        Operation::Expire { ttl_ms } => ("EXPIRE", json!({"key": key, "ttl_ms": ttl_ms})),
+        Operation::Persist => ("PERSIST", json!({"key": key})),
         Operation::Break => op("BREAK", json!({"reason": "a test"})),
         Operation::Delete => ("DEL", json!({"keys": [key]})),
         Operation::Get => ("GET", json!({"key": key})),

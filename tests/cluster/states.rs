@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::checker::Position;
 use crate::harness::Cluster;
 use crate::http::Http;
 use crate::process::eventually;
+use checker::Position;
 
 impl Cluster {
     /// Everything the node holds, as it stands on it, and up to which entry: not asked of anybody else.

@@ -56,6 +56,20 @@ pub enum Operation {
         /// Its fence.
         fence: u64,
     },
+    /// RENEW with a token that was never granted. Never true, of no effect.
+    Trespass {
+        /// The live grant's fence, or none said.
+        fence: Option<u64>,
+        /// Asked for.
+        ttl_ms: u64,
+    },
+    /// EXPIRE: the key's lifetime from now.
+    Expire {
+        /// Asked for.
+        ttl_ms: u64,
+    },
+    /// PERSIST: the key's lifetime has no end any more.
+    Persist,
     /// BREAK without grace, whoever holds.
     Break,
     /// DEL of the key.
@@ -114,11 +128,11 @@ impl fmt::Display for Position {
 pub enum Answer {
     /// ACQUIRE or RENEW was true: this grant lives, for so long.
     Granted(Live),
-    /// RELEASE or BREAK was true, or DEL deleted the key.
+    /// RELEASE, BREAK, EXPIRE or PERSIST was true, or DEL deleted the key.
     Done,
     /// The result was false (or DEL's 0, or the error `no_such_key`).
     Refused {
-        /// Why.
+        /// Why, as on the wire; `no_such_key` (EXPIRE, PERSIST and DEL: or nothing) when there is no key.
         reason: String,
         /// The grant in the way, if told.
         live: Option<Live>,
@@ -159,6 +173,13 @@ impl Call {
     /// Is it in the log?
     pub fn is_write(&self) -> bool {
         !matches!(self.operation, Operation::Get)
+    }
+
+    /// Was it told that there is no such key?
+    pub fn finds_no_key(&self) -> bool {
+        let Some((_, Answer::Refused { reason, .. })) = self.answered() else { return false };
+        let is_of_keys = matches!(self.operation, Operation::Expire { .. } | Operation::Persist | Operation::Delete);
+        reason == "no_such_key" || (is_of_keys && reason.is_empty())
     }
 
     /// May it have had, or have yet, an effect that its answer does not tell?

@@ -317,3 +317,85 @@ fn violations_are_bounded() {
     let of = |rule| check(&many).iter().filter(|violation| violation.rule == rule).count();
     assert_eq!((of(Rule::NotEarly), of(Rule::OneHolder)), (VIOLATIONS_MAX, VIOLATIONS_MAX));
 }
+
+fn expires(from_ms: u64, index: u64, ttl_ms: u64) -> Call {
+    call(from_ms, index, Operation::Expire { ttl_ms }, Answer::Done)
+}
+
+fn absent(from_ms: u64, index: u64) -> Call {
+    call(from_ms, index, Operation::Get, Answer::Seen(None))
+}
+
+#[test]
+fn a_lifetime_ends_no_grant() {
+    let base = [acquired(10, 1, 1, 1), expires(20, 2, 200)];
+    let after = |calls: &[Call]| [base.as_slice(), calls].concat();
+    let renew = Operation::Renew { token: 1, fence: 1, ttl_ms: 1000 };
+    // Held over its lifetime: it refuses, and goes with its grant.
+    let refusal = call(300, 3, renew, refused("key_expired", Some((1, 710))));
+    passes(&after(&[refusal.clone(), seen_held(400, 3, 1, 610), released(500, 4, 1, 1), absent(510, 4)]));
+    passes(&after(&[refusal, absent(1100, 4), acquired(1200, 5, 2, 2)]));
+    finds_only(Rule::NotEarly, &after(&[absent(300, 3)]));
+    finds_only(Rule::NotEarly, &after(&[call(300, 3, renew, refused("no_such_key", None))]));
+    finds(Rule::NotEarly, &after(&[acquired(300, 3, 2, 2)]));
+    // An unknown EXPIRE excuses nothing of it.
+    finds_only(Rule::NotEarly, &[base[0].clone(), unknown(expires(20, 0, 200)), absent(300, 3)]);
+}
+
+#[test]
+fn a_key_goes_when_its_lifetime_is_over() {
+    let base = [acquired(10, 1, 1, 1), released(15, 2, 1, 1), expires(20, 3, 200)];
+    let after = |calls: &[Call]| [base.as_slice(), calls].concat();
+    passes(&after(&[seen_free(200, 3, 1, "released"), absent(230, 4), acquired(300, 5, 2, 2)]));
+    finds_only(Rule::NothingIsLost, &after(&[absent(200, 3)]));
+    finds_only(Rule::LifetimesStand, &after(&[seen_free(230, 4, 1, "released")]));
+    finds_only(Rule::NothingFromNowhere, &after(&[absent(230, 4), seen_free(240, 4, 1, "released")]));
+    finds_only(Rule::NothingFromNowhere, &after(&[absent(230, 4), expires(240, 5, 100)]));
+    // Its time was changed, or may have been.
+    let persisted = call(100, 4, Operation::Persist, Answer::Done);
+    passes(&after(&[persisted.clone(), seen_free(230, 5, 1, "released")]));
+    finds_only(Rule::NothingIsLost, &after(&[persisted.clone(), absent(230, 5)]));
+    passes(&after(&[unknown(persisted.clone()), seen_free(230, 5, 1, "released")]));
+    passes(&after(&[unknown(persisted), absent(230, 5)]));
+    passes(&after(&[expires(100, 4, 400), seen_free(230, 5, 1, "released"), absent(510, 6)]));
+    passes(&after(&[unknown(expires(100, 4, 50)), absent(160, 5)]));
+    // Not by an EXPIRE whose time cannot have run out yet.
+    finds_only(Rule::NothingIsLost, &after(&[unknown(expires(100, 4, 400)), absent(200, 5)]));
+}
+
+#[test]
+fn a_key_is_refused_as_over_too_early() {
+    let base = [acquired(10, 1, 1, 1), expires(20, 2, 200)];
+    let asked = |from_ms| {
+        call(
+            from_ms,
+            3,
+            Operation::Acquire { token: 2, ttl_ms: 1000 },
+            refused("key_expired", Some((1, 1010 - from_ms))),
+        )
+    };
+    passes(&[base.as_slice(), &[asked(220)]].concat());
+    finds_only(Rule::LifetimesStand, &[base.as_slice(), &[asked(219)]].concat());
+    passes(&[base[0].clone(), unknown(expires(20, 0, 100)), asked(150)]);
+    finds_only(Rule::LifetimesStand, &[base[0].clone(), unknown(expires(20, 0, 200)), asked(150)]);
+    finds_only(Rule::LifetimesStand, &[base.as_slice(), &[renewed(300, 3, 1, 1)]].concat());
+}
+
+#[test]
+fn a_foreign_token_renews() {
+    let trespass = |fence, answer| call(500, 2, Operation::Trespass { fence, ttl_ms: 1000 }, answer);
+    let renewed = Answer::Granted(Live { fence: 1, ttl_ms: 1000 });
+    for fence in [None, Some(1)] {
+        finds_only(Rule::TokensOnly, &[acquired(10, 1, 1, 1), trespass(fence, renewed.clone())]);
+        passes(&[
+            acquired(10, 1, 1, 1),
+            trespass(fence, refused("not_held", Some((1, 510)))),
+            seen_held(600, 2, 1, 410),
+        ]);
+    }
+    // It moves nothing even in doubt, and nobody holds by it.
+    let moved = seen_held(600, 3, 1, 900);
+    finds_only(Rule::DeadlinesStand, &[acquired(10, 1, 1, 1), unknown(trespass(Some(1), renewed.clone())), moved]);
+    let taken = [acquired(10, 1, 1, 1), trespass(Some(1), renewed), clocked(acquired(1020, 3, 2, 2), 1600)];
+    assert!(!rules(&taken).contains(&Rule::OneHolder));
+}

@@ -31,6 +31,12 @@ struct Grant {
     end: Option<End>,
 }
 
+impl Grant {
+    fn claim(&self) -> (u64, Option<u64>) {
+        (self.fence, self.token)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Released,
@@ -45,13 +51,15 @@ pub(super) struct State<'a> {
     doubts: &'a Doubts,
     verdict: &'a mut Verdict,
     latest: Option<Grant>,
-    /// The key was deleted, and not made again.
+    /// The key was deleted or seen absent, and not made again.
     gone: bool,
+    /// When its lifetime ends, as the last EXPIRE or PERSIST that is known has it.
+    ends_ms: Option<u64>,
 }
 
 impl<'a> State<'a> {
     pub(super) fn new(doubts: &'a Doubts, verdict: &'a mut Verdict) -> Self {
-        Self { doubts, verdict, latest: None, gone: false }
+        Self { doubts, verdict, latest: None, gone: false, ends_ms: None }
     }
 
     fn violated(&mut self, rule: Rule, at: At<'_>, what: &str) {
@@ -63,16 +71,30 @@ impl<'a> State<'a> {
     /// Must the latest grant be live at `at`?
     fn is_live(&self, at: At<'_>) -> bool {
         self.latest.as_ref().is_some_and(|grant| {
-            grant.end.is_none() && at.clock_ms < grant.deadline_ms && !self.doubts.ended(grant.token, at.position)
+            grant.end.is_none() && at.clock_ms < grant.deadline_ms && !self.doubts.ended(grant.claim(), at.position)
         })
     }
 
     /// Can the latest grant be live at `at`?
     fn may_be_live(&self, at: At<'_>) -> bool {
         self.latest.as_ref().is_some_and(|grant| {
-            let renewed = self.doubts.renewed(grant.token, at.position);
+            let renewed = self.doubts.renewed(grant.claim(), at.position);
             grant.end.is_none() && (at.clock_ms < grant.deadline_ms || renewed)
         })
+    }
+
+    /// Can the key's lifetime be over at `at`?
+    fn may_be_over(&self, at: At<'_>) -> bool {
+        self.ends_ms.is_some_and(|ends_ms| at.clock_ms >= ends_ms)
+            || self.doubts.lifetime_over(at.position, at.clock_ms)
+    }
+
+    /// Must it be? Whoever could have set it anew, or made the key anew, did not.
+    fn must_be_over(&self, at: At<'_>) -> bool {
+        let unchanged = !self.doubts.lifetime_changed(at.position)
+            && !self.doubts.ended_from_outside(at.position)
+            && !self.doubts.granted(None, at.position);
+        unchanged && self.ends_ms.is_some_and(|ends_ms| at.clock_ms >= ends_ms)
     }
 
     fn is_latest(&self, fence: u64) -> bool {
@@ -107,6 +129,8 @@ impl<'a> State<'a> {
         }
         self.latest = Some(Grant { fence: live.fence, token: Some(token), deadline_ms: at.deadline(live), end: None });
         self.gone = false;
+        // A free key whose lifetime was over had gone: this is another.
+        self.ends_ms = self.ends_ms.filter(|ends_ms| at.clock_ms < *ends_ms);
     }
 
     pub(super) fn renewed(&mut self, at: At<'_>, token: u64, ttl_ms: u64, live: Live) {
@@ -117,7 +141,10 @@ impl<'a> State<'a> {
         if !self.may_be_live(at) {
             self.violated(Rule::EndedStaysEnded, at, "renewed after its end");
         }
-        let doubt = self.doubts.renewed(Some(token), at.position);
+        if self.must_be_over(at) {
+            self.violated(Rule::LifetimesStand, at, "renewed after the end of its key's lifetime");
+        }
+        let doubt = self.doubts.renewed((live.fence, Some(token)), at.position);
         let Some(grant) = &mut self.latest else { return };
         let (old, new) = (grant.deadline_ms, at.deadline(live));
         grant.token = Some(token);
@@ -130,7 +157,10 @@ impl<'a> State<'a> {
 
     /// RENEW or RELEASE of a grant was false.
     pub(super) fn denied(&mut self, at: At<'_>, token: u64, fence: u64, reason: &str) {
-        if at.call.repeated || matches!(reason, "ttl_not_positive" | "key_expired") {
+        if reason == "key_expired" {
+            return self.key_expired(at);
+        }
+        if at.call.repeated || reason == "ttl_not_positive" {
             return;
         }
         if !self.is_latest(fence) {
@@ -142,6 +172,35 @@ impl<'a> State<'a> {
         if let Some(grant) = &mut self.latest {
             grant.token = Some(token);
             grant.end.get_or_insert(End::Seen);
+        }
+    }
+
+    /// A RENEW that was not the holder's was true. What it moved is taken as it is, so that it is one violation.
+    pub(super) fn trespassed(&mut self, at: At<'_>, live: Live) {
+        self.violated(Rule::TokensOnly, at, "a token that was never granted renews");
+        if let Some(grant) = self.latest.as_mut().filter(|grant| grant.fence == live.fence) {
+            grant.deadline_ms = grant.deadline_ms.max(at.deadline(live));
+        }
+    }
+
+    /// EXPIRE (with its ttl) or PERSIST was true.
+    pub(super) fn lifetime_set(&mut self, at: At<'_>, ttl_ms: Option<u64>) {
+        if self.must_be_over(at) {
+            self.violated(Rule::LifetimesStand, at, "set anew after its end");
+        }
+        if (self.gone || self.latest.is_none()) && !self.doubts.granted(None, at.position) {
+            self.violated(Rule::NothingFromNowhere, at, "a key that nobody made");
+        }
+        self.ends_ms = ttl_ms.map(|ttl_ms| at.clock_ms.saturating_add(ttl_ms));
+    }
+
+    /// Something was refused because the key's lifetime is over: only a held key is still there then.
+    pub(super) fn key_expired(&mut self, at: At<'_>) {
+        if !self.may_be_over(at) {
+            self.violated(Rule::LifetimesStand, at, "refused before the end of the key's lifetime");
+        }
+        if !self.may_be_live(at) && !self.doubts.granted(None, at.position) {
+            self.violated(Rule::EndedStaysEnded, at, "a key after its lifetime, and nobody holds it");
         }
     }
 
@@ -164,6 +223,7 @@ impl<'a> State<'a> {
     pub(super) fn deleted(&mut self) {
         self.end(End::Deleted);
         self.gone = true;
+        self.ends_ms = None;
     }
 
     fn end(&mut self, end: End) {
@@ -173,6 +233,9 @@ impl<'a> State<'a> {
     }
 
     pub(super) fn acquire_refused(&mut self, at: At<'_>, token: u64, reason: &str, live: Option<Live>, yours: bool) {
+        if reason == "key_expired" {
+            self.key_expired(at);
+        }
         match live {
             Some(live) => {
                 let (known, of) = (self.is_latest(live.fence), if yours { Some(token) } else { None });
@@ -198,13 +261,20 @@ impl<'a> State<'a> {
         }
     }
 
-    fn seen_absent(&mut self, at: At<'_>) {
-        if self.latest.is_some() && !self.gone && !self.doubts.ended_from_outside(at.position) {
+    /// There is no such key.
+    pub(super) fn seen_absent(&mut self, at: At<'_>) {
+        let excused = self.gone || self.doubts.ended_from_outside(at.position);
+        if self.is_live(at) {
+            self.violated(Rule::NotEarly, at, "the key went before the deadline of its grant");
+        } else if self.latest.is_some() && !excused && !self.may_be_over(at) {
             self.violated(Rule::NothingIsLost, at, "the key is not there");
         }
+        self.end_if_open(End::Seen);
+        self.gone = true;
+        self.ends_ms = None;
     }
 
-    fn seen_held(&mut self, at: At<'_>, token: Option<u64>, live: Live) {
+    pub(super) fn seen_held(&mut self, at: At<'_>, token: Option<u64>, live: Live) {
         if !self.is_latest(live.fence) {
             self.discovered(at, token, live);
             return;
@@ -216,7 +286,7 @@ impl<'a> State<'a> {
         let (old, new) = (grant.deadline_ms, at.deadline(live));
         grant.deadline_ms = old.max(new);
         grant.token = grant.token.or(token);
-        let doubt = self.doubts.renewed(grant.token, at.position);
+        let doubt = self.doubts.renewed(grant.claim(), at.position);
         if new < old || (new > old && !doubt) {
             self.violated(Rule::DeadlinesStand, at, "another deadline than it had");
         }
@@ -226,10 +296,16 @@ impl<'a> State<'a> {
         if self.is_live(at) {
             self.violated(Rule::NotEarly, at, "seen free before its deadline");
         }
+        if self.must_be_over(at) {
+            self.violated(Rule::LifetimesStand, at, "free and still there after its lifetime");
+        }
         let known = self.latest.as_ref().map(|grant| grant.fence);
         let shown = last.map(|(fence, _)| *fence);
         if shown < known && !self.gone && !self.doubts.ended_from_outside(at.position) {
             self.violated(Rule::NothingIsLost, at, "an acknowledged grant is not there");
+        }
+        if self.gone && known.is_some() && shown <= known {
+            self.violated(Rule::NothingFromNowhere, at, "a key that had gone, and nobody made again");
         }
         let Some((fence, reason)) = last else { return self.end_if_open(End::Seen) };
         if known.is_none_or(|known| *fence > known) {
@@ -237,6 +313,7 @@ impl<'a> State<'a> {
                 self.violated(Rule::NothingFromNowhere, at, "a grant that nobody could have been given");
             }
             self.latest = Some(Grant { fence: *fence, token: None, deadline_ms: at.clock_ms, end: Some(End::Seen) });
+            self.gone = false;
             return;
         }
         if Some(*fence) == known {
@@ -249,7 +326,7 @@ impl<'a> State<'a> {
     fn seen_ended(&mut self, at: At<'_>, reason: &str) {
         let Some(grant) = &self.latest else { return };
         let right = match reason {
-            "released" => grant.end == Some(End::Released) || self.doubts.released(grant.token, at.position),
+            "released" => grant.end == Some(End::Released) || self.doubts.released(grant.claim(), at.position),
             "broken" => grant.end == Some(End::Broken) || self.doubts.ended_from_outside(at.position),
             "expired" => !matches!(grant.end, Some(End::Released | End::Broken)) && at.clock_ms >= grant.deadline_ms,
             _ => false,

@@ -3,8 +3,9 @@
 //!
 //! The own deadline is the time before sending + `ttl_ms` of the answer / (1 + rho), without the margin a careful holder
 //! takes off: what the store owes, not what a client gains. A RENEW that was true extends it, but only if it came in
-//! time: lost stays lost. A holder stops to believe when it sends RELEASE, or is refused a RENEW. BREAK and DEL, which
-//! end a grant over its holder's head, end the belief at their invocation already.
+//! time: lost stays lost. A holder stops to believe when it sends RELEASE, or is refused a RENEW (but with `key_expired`:
+//! then it holds on to its deadline). BREAK and DEL, which end a grant over its holder's head, end the belief at their
+//! invocation already.
 
 use std::collections::BTreeMap;
 
@@ -45,6 +46,8 @@ fn beliefs<'a>(calls: &[&'a Call]) -> Vec<Belief<'a>> {
             (Operation::Acquire { .. } | Operation::Renew { .. }, Outcome::Answered(_, Answer::Granted(live))) => {
                 believe(&mut beliefs, call, live);
             }
+            (Operation::Renew { .. }, Outcome::Answered(_, Answer::Refused { reason, .. }))
+                if reason == "key_expired" => {}
             (Operation::Renew { fence, .. }, Outcome::Answered(..)) => {
                 stop(&mut beliefs, *fence, call.returned_ns);
             }
@@ -61,7 +64,8 @@ fn beliefs<'a>(calls: &[&'a Call]) -> Vec<Belief<'a>> {
     };
     for call in calls.iter().filter(over_their_heads) {
         let may_act_until = if call.outcome == Outcome::Unknown { u64::MAX } else { call.returned_ns };
-        for belief in beliefs.values_mut().filter(|belief| belief.from_ns < may_act_until) {
+        // Also a grant whose answer was still on its way.
+        for belief in beliefs.values_mut().filter(|belief| belief.by.invoked_ns < may_act_until) {
             belief.until_ns = belief.until_ns.min(call.invoked_ns.max(belief.from_ns));
         }
     }
