@@ -35,7 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let store = SledSnapshots::open(&dir)?;
     let last = LogIdV1 { term: 1, node: 1, index: store.newest()?.map_or(1, |stored| stored.head.last.index + 1) };
     let membership = MembershipV2::default();
-    let head = Head { last, membership_at: None, membership, stamp_ms: 1, feature_level: 1, format_version: 1 };
+    let head =
+        Head { last, ordinal: 0, membership_at: None, membership, stamp_ms: 1, feature_level: 1, format_version: 1 };
 
     let start = Instant::now();
     let stored =

@@ -162,6 +162,7 @@ impl<M: StateMachine> Host for Hosted<M> {
         self.replica.peek(|state| {
             let head = Head {
                 last: state.last?,
+                ordinal: state.ordinal,
                 membership_at: state.membership.log_id().as_ref().map(LogIdV1::from),
                 membership: state.membership.membership().into(),
                 stamp_ms: state.stamp.0,
@@ -184,7 +185,7 @@ impl<M: StateMachine> Host for Hosted<M> {
         Ok(Box::new(self.replica.change(|state| {
             state.stamp = state.stamp.max(Stamp(stored.head.stamp_ms));
             state.last = Some(stored.head.last);
-            state.ordinal = 0;
+            state.ordinal = stored.head.ordinal;
             state.membership = membership;
             state.feature_level = state.feature_level.max(stored.head.feature_level);
             std::mem::replace(&mut state.machine, machine)
@@ -244,5 +245,34 @@ fn load<M: StateMachine>(snapshots: &dyn SnapshotStore, stored: &Stored, feature
     match source.read(&mut left)? {
         0 => Ok(machine),
         _ => Err(LoadError::Form("bytes are left over".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::counter::{Command, Counter};
+    use crate::snapshot::MemorySnapshots;
+
+    fn hosted() -> (Arc<Replica<Counter>>, Hosted<Counter>) {
+        let replica = Arc::new(Replica::default());
+        (Arc::clone(&replica), Hosted::new(replica, Arc::new(|_, _| {})))
+    }
+
+    #[test]
+    fn a_state_from_a_snapshot_stands_where_it_stood() {
+        let (replica, host) = hosted();
+        let commands: Vec<_> = (0..3).map(|_| entry::encode_command::<Counter>(&Command::Add(1)).unwrap()).collect();
+        let batch = Batch(entry::encode(Stamp(5), 0, &commands).unwrap());
+        host.apply(LogIdV1 { term: 1, node: 1, index: 7 }, &batch, false).unwrap();
+        let (head, save) = host.freeze().unwrap();
+        let snapshots = MemorySnapshots::default();
+        let stored = snapshots.write(head, &mut |sink| save(sink)).unwrap();
+
+        let (other, host) = hosted();
+        drop(host.install(&snapshots, &stored, PlainMembership::default()).unwrap());
+        assert_eq!(other.view().position, Position { index: 7, ordinal: 2 });
+        assert_eq!(other.view().position, replica.view().position);
     }
 }

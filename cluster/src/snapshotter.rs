@@ -158,7 +158,7 @@ mod tests {
     fn head(index: u64) -> Head {
         let last = LogIdV1 { term: 1, node: 1, index };
         let membership = Default::default();
-        Head { last, membership_at: None, membership, stamp_ms: 5, feature_level: 1, format_version: 1 }
+        Head { last, ordinal: 0, membership_at: None, membership, stamp_ms: 5, feature_level: 1, format_version: 1 }
     }
 
     #[test]

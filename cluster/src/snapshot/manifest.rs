@@ -11,7 +11,7 @@ use crate::persisted::old::MembershipV1;
 use crate::persisted::{LogIdV1, MembershipV2};
 
 /// The version this build writes. It reads all before.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// A file as it must be. Frozen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,9 +26,11 @@ pub(super) struct FileSumV1 {
 
 /// A manifest. Frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct ManifestV2 {
+pub(super) struct ManifestV3 {
     /// The last entry that the state contains.
     pub last: LogIdV1,
+    /// The last command in that entry.
+    pub ordinal: u32,
     /// The entry that set the membership.
     pub membership_at: Option<LogIdV1>,
     /// The membership as of `last`.
@@ -47,6 +49,39 @@ pub(super) struct ManifestV2 {
     pub crc32c: u32,
     /// Every other file of the directory, by name.
     pub files: Vec<FileSumV1>,
+}
+
+/// A manifest that did not name the last command. Frozen; no longer written.
+#[derive(Deserialize)]
+struct ManifestV2 {
+    last: LogIdV1,
+    membership_at: Option<LogIdV1>,
+    membership: MembershipV2,
+    stamp_ms: u64,
+    feature_level: u16,
+    format_version: u16,
+    chunks: u64,
+    bytes: u64,
+    crc32c: u32,
+    files: Vec<FileSumV1>,
+}
+
+impl From<ManifestV2> for ManifestV3 {
+    fn from(old: ManifestV2) -> Self {
+        Self {
+            last: old.last,
+            ordinal: 0,
+            membership_at: old.membership_at,
+            membership: old.membership,
+            stamp_ms: old.stamp_ms,
+            feature_level: old.feature_level,
+            format_version: old.format_version,
+            chunks: old.chunks,
+            bytes: old.bytes,
+            crc32c: old.crc32c,
+            files: old.files,
+        }
+    }
 }
 
 /// A manifest before members had an incarnation. Frozen; no longer written.
@@ -81,7 +116,7 @@ impl From<ManifestV1> for ManifestV2 {
     }
 }
 
-impl ManifestV2 {
+impl ManifestV3 {
     pub(super) fn encode(&self) -> Result<Vec<u8>, EncodeError> {
         codec::encode(Kind::Manifest, VERSION, self)
     }
@@ -89,7 +124,8 @@ impl ManifestV2 {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (version, body) = codec::open(Kind::Manifest, VERSION, bytes)?;
         match version {
-            1 => codec::decode_body::<ManifestV1>(Kind::Manifest, body).map(Into::into),
+            1 => codec::decode_body::<ManifestV1>(Kind::Manifest, body).map(ManifestV2::from).map(Into::into),
+            2 => codec::decode_body::<ManifestV2>(Kind::Manifest, body).map(Into::into),
             _ => codec::decode_body(Kind::Manifest, body),
         }
     }
@@ -97,6 +133,7 @@ impl ManifestV2 {
     pub(super) fn head(&self) -> Head {
         Head {
             last: self.last,
+            ordinal: self.ordinal,
             membership_at: self.membership_at,
             membership: self.membership.clone(),
             stamp_ms: self.stamp_ms,
@@ -112,15 +149,16 @@ mod tests {
     use super::*;
     use crate::persisted::MemberV2;
 
-    fn sample(incarnation: u64) -> ManifestV2 {
+    fn sample(incarnation: u64, ordinal: u32) -> ManifestV3 {
         let member = |client: &str, peer: &str, incarnation| MemberV2 {
             client: client.to_owned(),
             peer: peer.to_owned(),
             incarnation,
         };
         let id = |term, node, index| LogIdV1 { term, node, index };
-        ManifestV2 {
+        ManifestV3 {
             last: id(3, 1, 70_000),
+            ordinal,
             membership_at: Some(id(1, 1, 2)),
             membership: MembershipV2 {
                 configs: vec![vec![1, 2], vec![1]],
@@ -136,11 +174,11 @@ mod tests {
         }
     }
 
-    /// What stands between the kind's two versions and the end, but for the nodes.
+    /// What stands between the version and the end, but for the ordinal and the nodes.
+    const LAST: &str = "0301fc70110100"; // log id
     const HEAD: &str = concat!(
-        "0301fc70110100", // log id
-        "01010102",       // the membership's log id
-        "020201020101",   // voters
+        "01010102",     // the membership's log id
+        "020201020101", // voters
     );
     const TAIL: &str = concat!(
         "fd7b68e5cf8b010000",           // stamp
@@ -149,22 +187,25 @@ mod tests {
         "01026462fc00000800fc04030201", // files
     );
 
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
     #[test]
-    fn version_2_keeps_its_bytes() {
-        let bytes = sample(77).encode().unwrap();
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, format!("070200{HEAD}020103613a3103613a324d0203623a310000{TAIL}"));
-        assert_eq!(ManifestV2::decode(&bytes).unwrap(), sample(77));
-        for length in 0..bytes.len() {
-            ManifestV2::decode(&bytes[..length]).unwrap_err();
+    fn version_3_keeps_its_bytes() {
+        let written = sample(77, 6).encode().unwrap();
+        assert_eq!(written, bytes(&format!("070300{LAST}06{HEAD}020103613a3103613a324d0203623a310000{TAIL}")));
+        assert_eq!(ManifestV3::decode(&written).unwrap(), sample(77, 6));
+        for length in 0..written.len() {
+            ManifestV3::decode(&written[..length]).unwrap_err();
         }
     }
 
     #[test]
-    fn version_1_is_read_for_ever() {
-        let golden = format!("070100{HEAD}020103613a3103613a320203623a3100{TAIL}");
-        let bytes: Vec<u8> =
-            (0..golden.len()).step_by(2).map(|at| u8::from_str_radix(&golden[at..at + 2], 16).unwrap()).collect();
-        assert_eq!(ManifestV2::decode(&bytes).unwrap(), sample(0));
+    fn older_versions_are_read_for_ever() {
+        let version_2 = format!("070200{LAST}{HEAD}020103613a3103613a324d0203623a310000{TAIL}");
+        assert_eq!(ManifestV3::decode(&bytes(&version_2)).unwrap(), sample(77, 0));
+        let version_1 = format!("070100{LAST}{HEAD}020103613a3103613a320203623a3100{TAIL}");
+        assert_eq!(ManifestV3::decode(&bytes(&version_1)).unwrap(), sample(0, 0));
     }
 }

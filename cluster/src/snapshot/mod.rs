@@ -32,6 +32,8 @@ pub use sled_store::{SledSnapshots, Step, StepHook};
 pub struct Head {
     /// The last entry that the state contains.
     pub last: LogIdV1,
+    /// The last command in that entry: with it a state's position is exact. 0 in what was written before it was kept.
+    pub ordinal: u32,
     /// The entry that set the membership; `None` before the first.
     pub membership_at: Option<LogIdV1>,
     /// The membership as of `last`.

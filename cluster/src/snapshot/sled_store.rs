@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::chunks::{ChunkReader, Totals};
 use super::files::{self, MANIFEST, io_error};
-use super::manifest::ManifestV2;
+use super::manifest::ManifestV3;
 use super::names::{self, Id, aside};
 use super::{Head, SnapshotError, SnapshotStore, Stored, database};
 use crate::codec::DecodeError;
@@ -138,8 +138,9 @@ impl SledSnapshots {
         let sums = database::verify(tmp, totals)?;
         self.step(Step::Verified)?;
         files::sync_all(tmp, &|| self.step(Step::Synced))?;
-        let manifest = ManifestV2 {
+        let manifest = ManifestV3 {
             last: head.last,
+            ordinal: head.ordinal,
             membership_at: head.membership_at,
             membership: head.membership,
             stamp_ms: head.stamp_ms,
@@ -267,7 +268,7 @@ fn check(id: Id, path: &Path) -> Result<Kept, SnapshotError> {
         io::ErrorKind::NotFound => damaged("file is missing".to_owned()),
         _ => io_error(&manifest_path, "read")(error),
     })?;
-    let manifest = ManifestV2::decode(&envelope).map_err(|error| match error {
+    let manifest = ManifestV3::decode(&envelope).map_err(|error| match error {
         DecodeError::Version { .. } => SnapshotError::Newer { path: manifest_path.clone(), what: error.to_string() },
         _ => damaged(error.to_string()),
     })?;
@@ -278,7 +279,7 @@ fn check(id: Id, path: &Path) -> Result<Kept, SnapshotError> {
     Ok(kept(&manifest, envelope.len(), path.to_path_buf()))
 }
 
-fn kept(manifest: &ManifestV2, manifest_len: usize, path: PathBuf) -> Kept {
+fn kept(manifest: &ManifestV3, manifest_len: usize, path: PathBuf) -> Kept {
     let files: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     let totals = Totals { chunks: manifest.chunks, bytes: manifest.bytes, crc32c: manifest.crc32c };
     let stored = Stored { head: manifest.head(), bytes: manifest.bytes, disk_bytes: files + manifest_len as u64 };

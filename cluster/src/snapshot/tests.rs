@@ -19,7 +19,15 @@ fn head(term: u64, index: u64) -> Head {
     let member = MemberV2 { client: "a:1".into(), peer: String::new(), incarnation: 9 };
     let membership = MembershipV2 { configs: vec![vec![1]], nodes: vec![(1, member)] };
     let membership_at = Some(LogIdV1 { term: 1, node: 1, index: 1 });
-    Head { last, membership_at, membership, stamp_ms: 1_700_000_000_000 + index, feature_level: 3, format_version: 2 }
+    Head {
+        last,
+        ordinal: 0,
+        membership_at,
+        membership,
+        stamp_ms: 1_700_000_000_000 + index,
+        feature_level: 3,
+        format_version: 2,
+    }
 }
 
 /// Bytes without a pattern, different for each seed.

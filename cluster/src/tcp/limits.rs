@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Lowest protocol version that this build speaks.
 pub const PROTOCOL_MIN: u16 = 1;
 /// Highest protocol version that this build speaks.
-pub const PROTOCOL_MAX: u16 = 1;
+pub const PROTOCOL_MAX: u16 = 2;
 
 const MIB: usize = 1024 * 1024;
 

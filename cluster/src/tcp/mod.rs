@@ -56,7 +56,7 @@ use crate::transport::{LinkState, Peer, SnapshotOffer, Transport, TransportError
 
 pub use handler::PeerHandler;
 pub use limits::{PROTOCOL_MAX, PROTOCOL_MIN};
-pub use snapshot_wire::{OfferV1, SnapshotHeadV1};
+pub use snapshot_wire::{OfferV2, SnapshotHeadV2};
 pub use traffic::Traffic;
 
 /// A node's peer transport. Dropping it ends all its tasks and connections.

@@ -19,7 +19,7 @@ use super::greeting::Greeted;
 use super::limits::{CHUNK_BYTES, CHUNKS_WAITING_MAX, Pace};
 use super::message::{self, Message};
 use super::shared::Shared;
-use super::snapshot_wire::OfferV1;
+use super::snapshot_wire::OfferV2;
 use crate::codec::{self, Kind};
 use crate::peer::PeerAnswerV1;
 use crate::transport::SnapshotOffer;
@@ -65,7 +65,7 @@ pub(super) async fn receive<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 ) -> Result<(), Cut> {
     let Greeted { hello, mut reader, mut writer } = greeted;
     let offer = match Message::parse(reader.next().await?)? {
-        Message::Offer(envelope) => codec::decode::<OfferV1>(Kind::SnapshotOffer, 1, &envelope),
+        Message::Offer(envelope) => OfferV2::decode(&envelope),
         _ => return Err(Cut::Senseless("it is no snapshot")),
     };
     let permit = Arc::clone(&shared.permits.snapshots_in).try_acquire_owned();
@@ -79,7 +79,7 @@ pub(super) async fn receive<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             let (pieces, waiting) = mpsc::channel(CHUNKS_WAITING_MAX);
             let source =
                 Box::new(Source { pieces: waiting, now: Bytes::new(), ended: false, _permit: Arc::clone(&permit) });
-            let OfferV1 { vote, head, bytes } = offer;
+            let OfferV2 { vote, head, bytes } = offer;
             let answering = handler.snapshot(&hello, SnapshotOffer { vote, head: head.into(), bytes, source });
             answer_while_fed(answering, feed(&mut reader, pieces, bytes), &mut writer, &shared.pace).await?
             // Here the permit ends, unless the reader still has it.

@@ -20,7 +20,7 @@ use super::limits::{CHUNK_BYTES, CHUNKS_WAITING_MAX, FRAME_BYTES_MAX, NAMES_MAX,
 use super::link;
 use super::message::{self, Message};
 use super::shared::Shared;
-use super::snapshot_wire::OfferV1;
+use super::snapshot_wire::OfferV2;
 use crate::codec::{self, Kind};
 use crate::executor::{Executor, Threads};
 use crate::hello::PurposeV1;
@@ -59,9 +59,9 @@ async fn send_whole(shared: &Shared, to: &Peer, offer: SnapshotOffer) -> Result<
     let Ok(Ok(permit)) = permit else {
         return Err(unreachable("too many snapshots are being sent already".to_owned()));
     };
-    let head = OfferV1 { vote: offer.vote, head: (&offer.head).into(), bytes: offer.bytes };
-    let head = codec::encode(Kind::SnapshotOffer, 1, &head).map_err(|error| unreachable(error.to_string()))?;
     let mut greeted = reach(shared, to).await.map_err(unreachable)?;
+    let head = OfferV2 { vote: offer.vote, head: (&offer.head).into(), bytes: offer.bytes };
+    let head = head.encode(greeted.hello.protocol_max).map_err(|error| unreachable(error.to_string()))?;
     let pace = &shared.pace;
     greeted.reader.widen(FRAME_BYTES_MAX, pace.snapshot_silence, Arc::default());
     let (pieces, waiting) = mpsc::channel(CHUNKS_WAITING_MAX);

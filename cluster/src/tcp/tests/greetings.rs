@@ -32,10 +32,10 @@ async fn another_secret_is_refused_on_both_sides() {
 
 #[tokio::test]
 async fn versions_without_overlap_are_refused_and_both_named() {
-    let newer = HelloV1 { protocol_min: 2, protocol_max: 3, ..hello(2) };
+    let newer = HelloV1 { protocol_min: 3, protocol_max: 4, ..hello(2) };
     let b = start_as(newer, &Node::echo(), Pace::default());
     let line = dials_in_vain(hello(1), &Node::echo(), &b, "version").await;
-    assert!(line.contains("2..=3") && line.contains("1..=1"), "{line}");
+    assert!(line.contains("3..=4") && line.contains("1..=2"), "{line}");
     let overlapping = HelloV1 { protocol_min: 1, protocol_max: 9, ..hello(2) };
     b.introduce(overlapping);
     let a = start(1, &Node::echo());

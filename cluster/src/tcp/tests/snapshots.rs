@@ -9,10 +9,9 @@ use tokio::sync::{Notify, watch};
 use super::super::keys::TAG_BYTES;
 use super::super::limits::{CHUNK_BYTES, SNAPSHOTS_IN_MAX};
 use super::super::message;
-use super::super::{OfferV1, SnapshotHeadV1};
+use super::super::{OfferV2, SnapshotHeadV2};
 use super::proxy::{Fate, Proxy, Rule, Way};
 use super::*;
-use crate::codec::{self, Kind};
 use crate::persisted::{LogIdV1, MemberV2, MembershipV2, VoteV1};
 use crate::snapshot::Head;
 
@@ -22,6 +21,7 @@ const VOTE: VoteV1 = VoteV1 { term: 3, node: Some(1), committed: true };
 fn head() -> Head {
     Head {
         last: LogIdV1 { term: 3, node: 1, index: 77 },
+        ordinal: 3,
         membership_at: None,
         membership: MembershipV2 { configs: vec![vec![1, 2]], nodes: vec![(1, MemberV2::default())] },
         stamp_ms: 5,
@@ -150,6 +150,16 @@ async fn a_snapshot_cut_on_the_way_is_never_short() {
     }
 }
 
+#[tokio::test]
+async fn who_speaks_the_older_protocol_is_told_no_ordinal() {
+    let (node, received) = storing(read_all);
+    let older = HelloV1 { protocol_max: 1, ..hello(2) };
+    let (a, b) = (start(1, &Node::echo()), start_as(older, &node, Pace::default()));
+    send(&a, b.address(), offer(5, Pattern::of(5).0)).await.unwrap();
+    let ((head_got, ..), _) = next(received).await;
+    assert_eq!(head_got, Head { ordinal: 0, ..head() });
+}
+
 /// What a sender may do wrong, byte for byte authentic.
 #[tokio::test]
 async fn wrong_lengths_and_sums_are_errors_of_the_reader() {
@@ -159,8 +169,8 @@ async fn wrong_lengths_and_sums_are_errors_of_the_reader() {
     let sum = crc32c::crc32c(&body);
     for (offered, end) in [(999, (1000, sum)), (1000, (1000, sum ^ 1)), (1000, (999, sum)), (1001, (1001, sum))] {
         let mut ends = fakes::dialled(&b, PurposeV1::Snapshot).await;
-        let head = OfferV1 { vote: VOTE, head: SnapshotHeadV1::from(&head()), bytes: offered };
-        ends.writer.put(&message::offer(&codec::encode(Kind::SnapshotOffer, 1, &head).unwrap()));
+        let head = OfferV2 { vote: VOTE, head: SnapshotHeadV2::from(&head()), bytes: offered };
+        ends.writer.put(&message::offer(&head.encode(2).unwrap()));
         ends.writer.put(&message::chunk(&body));
         ends.writer.put(&message::end(end.0, end.1));
         ends.writer.flush().await.unwrap();
