@@ -11,6 +11,8 @@
 //!
 //! All randomness comes from the seeds given: the same calls give the same disk.
 
+mod content;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::files::{Disk, DiskFile};
 
-/// What is written or lost as one.
-pub const SECTOR: usize = 512;
+use content::{Chance, Content, Directory, Naming};
+pub use content::{Losses, SECTOR};
 
 /// What happens at an operation that was chosen to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,33 +30,6 @@ pub enum Fault {
     Error,
     /// The machine stops in the middle of it: it and all that follow fail, until the disk is mounted anew.
     Stop,
-}
-
-#[derive(Clone, Default)]
-struct Content {
-    /// As read.
-    bytes: Vec<u8>,
-    /// As it would be after a power cut if nothing unsynced survived.
-    synced: Vec<u8>,
-    /// Sectors written since the last sync.
-    dirty: BTreeSet<usize>,
-}
-
-/// An unsynced change of a directory.
-#[derive(Clone)]
-enum Naming {
-    Create(String, u64),
-    Rename(String, String),
-    Remove(String),
-}
-
-#[derive(Clone, Default)]
-struct Directory {
-    /// The directory's own name is synced.
-    synced: bool,
-    names: BTreeMap<String, u64>,
-    durable: BTreeMap<String, u64>,
-    unsynced: Vec<Naming>,
 }
 
 #[derive(Default)]
@@ -86,23 +61,6 @@ struct Handle {
     file: u64,
 }
 
-/// splitmix64: enough to choose what survives, and the same everywhere.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn coin(&mut self) -> bool {
-        self.next() & 1 == 1
-    }
-}
-
 impl SimDisk {
     /// An empty disk with `/` on it.
     #[must_use]
@@ -120,21 +78,31 @@ impl SimDisk {
         Arc::new(Mount { disk: self.clone(), epoch: state.epoch })
     }
 
-    /// Cuts the power: of what is not synced, a subset chosen by `seed` survives.
-    pub fn power_cut(&self, seed: u64) {
+    /// Another disk that holds the same, and shares nothing with this one.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let state = self.lock();
+        let (directories, files, next_file) = (state.directories.clone(), state.files.clone(), state.next_file);
+        Self(Arc::new(Mutex::new(State { directories, files, next_file, ..State::default() })))
+    }
+
+    /// Cuts the power: of what is not synced, a subset chosen by `seed` survives. Returns what does not.
+    pub fn power_cut(&self, seed: u64) -> Losses {
+        let mut losses = Losses::default();
         let mut state = self.lock();
         let mut chance = Chance(seed);
         state.epoch += 1;
         state.directories.retain(|_, directory| directory.synced || chance.coin());
         for directory in state.directories.values_mut() {
-            directory.cut(&mut chance);
+            directory.cut(&mut chance, &mut losses);
         }
         let named: BTreeSet<u64> = state.directories.values().flat_map(|d| d.names.values().copied()).collect();
         state.files.retain(|file, _| named.contains(file));
         for content in state.files.values_mut() {
-            content.cut(&mut chance);
+            content.cut(&mut chance, &mut losses);
         }
         state.faults.clear();
+        losses
     }
 
     /// Kills the process: what it wrote stays, synced or not.
@@ -155,6 +123,11 @@ impl SimDisk {
         self.lock().faults.insert(operation, fault);
     }
 
+    /// No operation will fail any more.
+    pub fn forget_faults(&self) {
+        self.lock().faults.clear();
+    }
+
     /// Files may have so many bytes in all; `None` for no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
@@ -164,6 +137,12 @@ impl SimDisk {
     #[must_use]
     pub fn used(&self) -> u64 {
         self.lock().used()
+    }
+
+    /// Names of the files in a directory, sorted.
+    #[must_use]
+    pub fn names_in(&self, dir: &Path) -> Vec<String> {
+        self.lock().directories.get(dir).map(|dir| dir.names.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// A file's bytes as read.
@@ -196,87 +175,6 @@ impl SimDisk {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Content {
-    fn write(&mut self, bytes: &[u8], offset: usize) {
-        let end = offset + bytes.len();
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[offset..end].copy_from_slice(bytes);
-        if !bytes.is_empty() {
-            self.dirty.extend(offset / SECTOR..=(end - 1) / SECTOR);
-        }
-    }
-
-    fn sync(&mut self) {
-        self.synced.resize(self.bytes.len(), 0);
-        for sector in std::mem::take(&mut self.dirty) {
-            self.keep(sector);
-        }
-    }
-
-    fn keep(&mut self, sector: usize) {
-        let range = sector * SECTOR..((sector + 1) * SECTOR).min(self.bytes.len());
-        if self.synced.len() < range.end {
-            self.synced.resize(range.end, 0);
-        }
-        self.synced[range.clone()].copy_from_slice(&self.bytes[range]);
-    }
-
-    fn cut(&mut self, chance: &mut Chance) {
-        // Now and then all or nothing survives: coins for each sector almost never do that.
-        let whole = match chance.next() % 4 {
-            0 => Some(true),
-            1 => Some(false),
-            _ => None,
-        };
-        for sector in std::mem::take(&mut self.dirty) {
-            if whole.unwrap_or_else(|| chance.coin()) {
-                self.keep(sector);
-            }
-        }
-        self.bytes = self.synced.clone();
-    }
-}
-
-impl Directory {
-    fn apply(names: &mut BTreeMap<String, u64>, naming: &Naming) {
-        match naming {
-            Naming::Create(name, file) => {
-                names.insert(name.clone(), *file);
-            }
-            Naming::Rename(from, to) => {
-                if let Some(file) = names.remove(from) {
-                    names.insert(to.clone(), file);
-                }
-            }
-            Naming::Remove(name) => {
-                names.remove(name);
-            }
-        }
-    }
-
-    fn change(&mut self, naming: Naming) {
-        Self::apply(&mut self.names, &naming);
-        self.unsynced.push(naming);
-    }
-
-    fn sync(&mut self) {
-        self.unsynced.clear();
-        self.durable = self.names.clone();
-    }
-
-    fn cut(&mut self, chance: &mut Chance) {
-        for naming in std::mem::take(&mut self.unsynced) {
-            if chance.coin() {
-                Self::apply(&mut self.durable, &naming);
-            }
-        }
-        self.names = self.durable.clone();
-        self.synced = true;
     }
 }
 
@@ -325,12 +223,10 @@ impl State {
     }
 
     fn write(&mut self, file: u64, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let used = self.used();
-        let capacity = self.capacity;
+        let room = self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()));
         let content = self.files.get_mut(&file).ok_or_else(failed)?;
         let offset = offset as usize;
         let growth = (offset + bytes.len()).saturating_sub(content.bytes.len()) as u64;
-        let room = capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
         if growth > room {
             let fits = bytes.len() - (growth - room) as usize;
             content.write(&bytes[..fits], offset);

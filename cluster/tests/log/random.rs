@@ -62,7 +62,7 @@ proptest! {
             }
             match end {
                 End::Clean | End::Kill => disk.process_crash(),
-                End::PowerCut(seed) => disk.power_cut(seed),
+                End::PowerCut(seed) => drop(disk.power_cut(seed)),
             }
             before = Some(rig);
         }
