@@ -108,7 +108,11 @@ impl Settings {
         Self::parse(&text).with_context(|| format!("--config {}", path.display()))
     }
 
-    fn parse(text: &str) -> Result<Self> {
+    /// Reads the text of a TOML file.
+    ///
+    /// # Errors
+    /// When it is no TOML, or has a key that is unknown or of the wrong type: named, with its line.
+    pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             anyhow!("line {}: {}", before.matches('\n').count() + 1, error.message())

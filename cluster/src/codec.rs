@@ -7,8 +7,17 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Bytes that a decoder may be made to allocate: above the largest legal entry (1 MiB batch) with room.
+/// Bytes that a decoder may be made to claim: above the largest legal entry (1 MiB batch) with room. A length is claimed,
+/// and room for it made, before what it announces is looked for; a short value may announce only little. No field claims
+/// more than 8 times the bytes it was read from: a number or length below 251 is one byte and claims eight. (A `u128` would
+/// claim 16: no format has one.)
 const DECODE_LIMIT: usize = 8 * 1024 * 1024;
+/// The same of a value of at most [`SHORT`] bytes: a greeting, among others, which strangers may send.
+const SHORT_LIMIT: usize = 8 * SHORT;
+const SHORT: usize = 4 * 1024;
+/// The same of one of at most [`MIDDLE`] bytes.
+const MIDDLE_LIMIT: usize = 8 * MIDDLE;
+const MIDDLE: usize = 128 * 1024;
 /// Length of the envelope's head: kind and version.
 pub const ENVELOPE_LEN: usize = 3;
 
@@ -139,11 +148,7 @@ pub fn open(kind: Kind, known: u16, bytes: &[u8]) -> Result<(u16, &[u8]), Decode
 /// # Errors
 /// [`DecodeError`]; never panics and never allocates beyond the limit, whatever the bytes.
 pub fn decode<T: DeserializeOwned>(kind: Kind, version: u16, bytes: &[u8]) -> Result<T, DecodeError> {
-    let (found, body) = open(kind, version, bytes)?;
-    if found != version {
-        return Err(DecodeError::Version { kind, known: version, found });
-    }
-    decode_body(kind, body)
+    decode_borrowed(kind, version, bytes)
 }
 
 /// Decodes an envelope like [`decode`] into a value that borrows from it.
@@ -155,10 +160,7 @@ pub fn decode_borrowed<'a, T: Deserialize<'a>>(kind: Kind, version: u16, bytes: 
     if found != version {
         return Err(DecodeError::Version { kind, known: version, found });
     }
-    let config = bincode::config::standard().with_limit::<DECODE_LIMIT>();
-    let (value, read) = bincode::serde::borrow_decode_from_slice::<T, _>(body, config)
-        .map_err(|source| DecodeError::Body { kind, source })?;
-    if read == body.len() { Ok(value) } else { Err(DecodeError::Trailing { kind, left: body.len() - read }) }
+    read(kind, body)
 }
 
 /// Decodes a body that [`open`] returned.
@@ -166,8 +168,47 @@ pub fn decode_borrowed<'a, T: Deserialize<'a>>(kind: Kind, version: u16, bytes: 
 /// # Errors
 /// [`DecodeError::Body`] or [`DecodeError::Trailing`].
 pub fn decode_body<T: DeserializeOwned>(kind: Kind, body: &[u8]) -> Result<T, DecodeError> {
-    let config = bincode::config::standard().with_limit::<DECODE_LIMIT>();
-    let (value, read) =
-        bincode::serde::decode_from_slice::<T, _>(body, config).map_err(|source| DecodeError::Body { kind, source })?;
+    read(kind, body)
+}
+
+fn read<'a, T: Deserialize<'a>>(kind: Kind, body: &'a [u8]) -> Result<T, DecodeError> {
+    let config = bincode::config::standard();
+    let decoded = if body.len() <= SHORT {
+        bincode::serde::borrow_decode_from_slice::<T, _>(body, config.with_limit::<SHORT_LIMIT>())
+    } else if body.len() <= MIDDLE {
+        bincode::serde::borrow_decode_from_slice::<T, _>(body, config.with_limit::<MIDDLE_LIMIT>())
+    } else {
+        bincode::serde::borrow_decode_from_slice::<T, _>(body, config.with_limit::<DECODE_LIMIT>())
+    };
+    let (value, read) = decoded.map_err(|source| DecodeError::Body { kind, source })?;
     if read == body.len() { Ok(value) } else { Err(DecodeError::Trailing { kind, left: body.len() - read }) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_short_value_announces_only_little() {
+        // A text of 1 MiB is announced, and not there: refused for the announcement, before room is made.
+        let bytes = [&[Kind::Command as u8, 1, 0][..], &[252, 0, 0, 16, 0], b"abc"].concat();
+        let error = decode::<String>(Kind::Command, 1, &bytes).unwrap_err();
+        assert!(
+            matches!(error, DecodeError::Body { source: bincode::error::DecodeError::LimitExceeded, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_claims_most_for_its_length_fits() {
+        for numbers in [10, SHORT - 1, SHORT - 8, MIDDLE - 8, MIDDLE, 900_000] {
+            let value = vec![1_u64; numbers];
+            let bytes = encode(Kind::Command, 1, &value).unwrap();
+            assert_eq!(decode::<Vec<u64>>(Kind::Command, 1, &bytes).unwrap().len(), numbers);
+            let ends: (Vec<u64>, Vec<u32>) = (value, vec![0; 3]);
+            let bytes = encode(Kind::Command, 1, &ends).unwrap();
+            assert_eq!(decode_borrowed::<(Vec<u64>, Vec<u32>)>(Kind::Command, 1, &bytes).unwrap(), ends);
+        }
+    }
 }

@@ -45,6 +45,8 @@ mod proposal;
 mod proposer;
 pub mod raft;
 mod raft_config;
+#[doc(hidden)]
+pub mod reading;
 mod reads;
 mod replica;
 mod rest;

@@ -150,6 +150,21 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// Reads a command line as [`main`] does, the program's name first: the node's settings in it, if it is of `serve`. `None`:
+/// it is refused. For tests that hand it damaged ones.
+#[doc(hidden)]
+#[must_use]
+pub fn read(argv: Vec<OsString>) -> Option<Option<crate::config::Settings>> {
+    let argv = argv::with_long_uri(argv);
+    let _ = argv::command(&argv);
+    let Cli { globals, command } = Cli::try_parse_from(&argv).ok()?;
+    let _ = globals.endpoints();
+    Some(match command {
+        Command::Serve(serve) => Some(serve.settings),
+        _ => None,
+    })
+}
+
 async fn dispatch(globals: &Globals, command: Command) -> ExitCode {
     match command {
         Command::Serve(serve) => serve.run().await,

@@ -24,7 +24,7 @@ pub struct Serve {
     #[arg(long, env = "TENURE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
+    pub settings: Settings,
     /// Ends when stdin closes, and then removes DIR, in which the data must lie (see `dev`)
     #[arg(long, hide = true, value_name = "DIR")]
     throw_away: Option<PathBuf>,

@@ -113,7 +113,7 @@ pub enum Command {
         fence: Option<u64>,
     },
     /// BATCH: 1..=1000 commands, in order, later ones see earlier ones. Not nested.
-    Batch(Vec<Command>),
+    Batch(#[serde(deserialize_with = "super::unnested::items")] Vec<Command>),
     /// GET inside a BATCH.
     Get {
         /// The key.
@@ -303,7 +303,7 @@ pub enum Reply {
     /// GET in a BATCH; `None`: no such key.
     View(Option<Box<View>>),
     /// BATCH, in order.
-    Batch(Vec<Reply>),
+    Batch(#[serde(deserialize_with = "super::unnested::items")] Vec<Reply>),
     /// An error.
     Refused(Refusal),
 }

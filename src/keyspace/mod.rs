@@ -38,6 +38,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod token;
+mod unnested;
 
 use std::io;
 

@@ -40,6 +40,8 @@ use crate::uri::{Endpoint, Uri};
 use crate::wire::{Answer, Problem, Repeat, Request};
 
 mod attempt;
+#[doc(hidden)]
+pub mod reading;
 mod row;
 mod transport;
 mod witness;

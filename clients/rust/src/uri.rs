@@ -11,6 +11,9 @@ use crate::wire::PORT;
 /// Most endpoints in one URI.
 pub const ENDPOINTS_MAX: usize = 16;
 
+/// Longest name there is, bytes. Far beyond it no request could be made of it.
+const HOST_BYTES_MAX: usize = 253;
+
 /// Where one node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
@@ -130,6 +133,9 @@ fn endpoint(text: &str) -> Result<Endpoint, UriError> {
     if host.is_empty() {
         return Err(wrong("the host is missing"));
     }
+    if host.len() > HOST_BYTES_MAX {
+        return Err(wrong("a host has at most 253 bytes"));
+    }
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
     if !host.chars().all(legal) {
         return Err(wrong("a host is a name or an address, without path, user or spaces"));
@@ -183,6 +189,8 @@ mod tests {
             let error = text.parse::<Uri>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
+        let long = |bytes| format!("tenure://{}", "a".repeat(bytes)).parse::<Uri>();
+        assert!(long(253).is_ok() && long(254).unwrap_err().to_string().contains("at most 253"));
         let many = format!("tenure://{}", ["a"; 17].join(","));
         assert_eq!(many.parse::<Uri>().unwrap_err(), UriError::TooMany(17));
     }

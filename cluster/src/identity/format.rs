@@ -90,11 +90,11 @@ impl Identity {
         if self.several { Remedy::Replace(self.node_id) } else { Remedy::Backup }
     }
 
-    pub(super) fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, EncodeError> {
         codec::encode(Kind::Identity, VERSION, self)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (version, body) = codec::open(Kind::Identity, VERSION, bytes)?;
         match version {
             1 => codec::decode_body::<IdentityV1>(Kind::Identity, body).map(Into::into),

@@ -40,7 +40,9 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    fn of(number: u8) -> Option<Self> {
+    /// The kind of that number.
+    #[must_use]
+    pub fn of(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Vote,
             2 => Self::Committed,

@@ -113,7 +113,12 @@ impl ChunkReader {
         let number = self.seen.chunks;
         let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("chunk {number}: {what}"));
         let Some(entry) = self.chunks.next() else {
-            return if number == self.expected.chunks { Ok(false) } else { Err(damaged("is missing")) };
+            return match number {
+                // The last chunk was checked before it was handed out; of none, the totals are to be checked here.
+                _ if number != self.expected.chunks => Err(damaged("is missing")),
+                _ if self.seen != self.expected => Err(damaged("is not there, and others were written")),
+                _ => Ok(false),
+            };
         };
         let (key, value) = entry.map_err(io::Error::from)?;
         if key != number.to_be_bytes() || number >= self.expected.chunks {
@@ -177,6 +182,16 @@ mod tests {
         assert_eq!((totals.chunks, totals.bytes), (4, 3 * 4096 + 5));
         assert_eq!(totals.crc32c, crc32c::crc32c(&[7; 3 * CHUNK_BYTES + 5]));
         assert_eq!(read(&db, totals).unwrap(), 3 * CHUNK_BYTES + 5);
+    }
+
+    #[test]
+    fn no_chunks_are_no_bytes() {
+        let (_dir, db, _) = database();
+        db.clear().unwrap();
+        assert_eq!(read(&db, Totals::default()).unwrap(), 0);
+        for totals in [Totals { bytes: 1, ..Totals::default() }, Totals { crc32c: 1, ..Totals::default() }] {
+            assert_eq!(read(&db, totals).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod files;
 mod manifest;
 mod memory;
 mod names;
+pub(crate) mod reading;
 mod sled_store;
 #[cfg(test)]
 mod tests;

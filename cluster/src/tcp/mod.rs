@@ -24,6 +24,7 @@ mod link;
 mod listener;
 mod message;
 mod pauses;
+pub(crate) mod reading;
 mod requests;
 mod shared;
 mod snapshot_in;

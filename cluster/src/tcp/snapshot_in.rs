@@ -25,8 +25,10 @@ use crate::peer::PeerAnswerV1;
 use crate::transport::SnapshotOffer;
 
 /// What goes to the thread that stores.
-enum Piece {
+pub(super) enum Piece {
+    /// The next bytes.
     Bytes(Bytes),
+    /// All was right.
     End,
 }
 
@@ -117,7 +119,7 @@ async fn answer_while_fed<W: AsyncWrite + Unpin>(
 }
 
 /// Passes the snapshot's bytes on, until its end or until nobody wants more.
-async fn feed<R: AsyncRead + Unpin>(
+pub(super) async fn feed<R: AsyncRead + Unpin>(
     reader: &mut FrameReader<R>,
     pieces: mpsc::Sender<Piece>,
     bytes: u64,
