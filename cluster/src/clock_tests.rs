@@ -190,3 +190,11 @@ proptest! {
         }
     }
 }
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use crate::planted::is_found;
+    assert!(is_found(Bug::QuorumGapCounts, a_lost_quorum_costs_at_most_t));
+    assert!(is_found(Bug::StuckDiskGapCounts, a_stuck_disk_costs_at_most_t));
+}

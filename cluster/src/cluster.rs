@@ -16,6 +16,7 @@ use crate::error::{ReadError, StopReason, SubmitError};
 use crate::freshness::Freshness;
 use crate::log_gauge::LogGauge;
 use crate::machine::{NeedsTick, ReadAt, StateMachine};
+use crate::peer::{PeerAnswerV1, PeerRequestV1};
 use crate::proposal::{Intake, NoAnswer};
 use crate::raft::{AsyncRuntime, NodeId, Raft, TokioRuntime, TypeConfig};
 use crate::reads::{Reads, Unreadable, Waiting};
@@ -26,7 +27,7 @@ use crate::stop::Stop;
 use crate::tick::Wanted;
 use crate::timekeeper::Timekeeper;
 use crate::transfer::{NoTarget, Transfer};
-use crate::transport::Transport;
+use crate::transport::{SnapshotOffer, Transport};
 
 /// The age of a state of which nothing is known: 2^53 - 1 ms, the greatest number that every JSON tool reads exactly.
 pub const AGE_UNKNOWN: Duration = Duration::from_millis((1 << 53) - 1);
@@ -179,6 +180,16 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
     /// [`NoTarget`]: nobody may take over now, and this node leads on; or it does not lead.
     pub async fn hand_over(&self, to: Option<NodeId>) -> Result<NodeId, NoTarget> {
         Transfer::new(&self.node).hand_over(to).await
+    }
+
+    /// Answers a peer's request, for a [`Transport`] that is not this crate's.
+    pub async fn answer_peer(&self, request: PeerRequestV1) -> PeerAnswerV1 {
+        self.node.answer_peer(request).await
+    }
+
+    /// Takes in a snapshot that a peer offers, for a [`Transport`] that is not this crate's.
+    pub async fn receive_snapshot(&self, offer: SnapshotOffer) -> PeerAnswerV1 {
+        self.node.receive_snapshot(offer).await
     }
 
     /// The node's state now.

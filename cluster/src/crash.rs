@@ -25,6 +25,7 @@ use openraft::type_config::TypeConfigExt;
 use crate::cluster::Node;
 use crate::peer::{LeaderGoneV1, PeerAnswerV1, PeerRequestV1};
 use crate::persisted::{Foreign, LogIdV1, VoteV1};
+use crate::planted::{self, Bug};
 use crate::raft::{AsyncRuntime, NodeId, Raft, TypeConfig};
 use crate::standing::Standings;
 use crate::transport::Transport;
@@ -89,10 +90,19 @@ impl Sight {
     }
 }
 
-fn sight<RT: AsyncRuntime>(standings: &Standings<RT>, gone: &BTreeSet<NodeId>) -> Sight {
+fn sight<RT: AsyncRuntime>(standings: &Standings<RT>, transport: &dyn Transport) -> Sight {
     let server = standings.server().borrow_watched();
     let voters = server.membership_config.membership().get_joint_config().clone();
-    Sight { node: standings.node(), voters, vote: VoteV1::from(&server.vote), gone: gone.clone() }
+    Sight { node: standings.node(), voters, vote: VoteV1::from(&server.vote), gone: surely_gone(transport) }
+}
+
+/// The peers whose process is surely gone.
+fn surely_gone(transport: &dyn Transport) -> BTreeSet<NodeId> {
+    let mut gone = transport.gone().borrow().clone();
+    if planted::has(Bug::CrashPathOnSilence) {
+        gone.extend(transport.links().into_iter().filter(|(_, link)| !link.connected).map(|(id, _)| id));
+    }
+    gone
 }
 
 /// The last entry of a node's log.
@@ -132,7 +142,7 @@ impl<RT: AsyncRuntime> CrashWatch<RT> {
     }
 
     fn campaign(&self, tried: u64) -> Option<Campaign> {
-        sight(&self.standings, &self.transport.gone().borrow()).campaign(tried)
+        sight(&self.standings, &*self.transport).campaign(tried)
     }
 
     /// Resolves when what is to be done is no longer `seen`; never after replication or the transport has ended.
@@ -147,6 +157,8 @@ impl<RT: AsyncRuntime> CrashWatch<RT> {
             let alive = tokio::select! { biased;
                 changed = gone.changed() => changed.is_ok(),
                 changed = server.changed() => changed.is_ok(),
+                // Nothing tells that a link is silent.
+                () = async { TypeConfig::<RT>::sleep(TURN).await }, if planted::has(Bug::CrashPathOnSilence) => true,
             };
             if !alive {
                 return std::future::pending().await;
@@ -158,7 +170,7 @@ impl<RT: AsyncRuntime> CrashWatch<RT> {
     async fn is_agreed(&self, leader: VoteV1) -> bool {
         let Some(last) = self.synced().await else { return false };
         let asked = LeaderGoneV1 { leader, candidate: self.standings.node(), last };
-        let sight = sight(&self.standings, &self.transport.gone().borrow());
+        let sight = sight(&self.standings, &*self.transport);
         let others = sight.all_voters().into_iter().filter(|id| *id != sight.node && !sight.gone.contains(id));
         let calls = others.filter_map(|id| {
             let called = self.transport.call(self.standings.peer(id)?, PeerRequestV1::LeaderGone(asked.clone()));
@@ -189,7 +201,7 @@ impl<RT: AsyncRuntime> CrashWatch<RT> {
 
     /// Campaigns, if the leader is still the one that is gone.
     async fn take_over(&self, leader: VoteV1) {
-        let sight = sight(&self.standings, &self.transport.gone().borrow());
+        let sight = sight(&self.standings, &*self.transport);
         if sight.vote != leader || sight.gone_leader().is_none() {
             return;
         }
@@ -216,7 +228,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         let seen = async { gone.wait_for(|gone| gone.contains(&leader)).await.is_ok() };
         // Whether it was seen is judged below, together with the rest.
         let _ = TypeConfig::<RT>::timeout(SEE_WITHIN, seen).await;
-        let agrees = sight(&self.standings, &self.transport.gone().borrow()).agrees(&asked, last(&self.raft));
+        let agrees = sight(&self.standings, &*self.transport).agrees(&asked, last(&self.raft));
         // An opinion, and no more: the leader's hold on this node stands until the candidate, with a majority behind it,
         // asks for votes as after a transfer. If it gets no majority, nothing has changed.
         Ok(PeerAnswerV1::LeaderGone(agrees))

@@ -13,6 +13,7 @@ use openraft::type_config::TypeConfigExt;
 
 use crate::machine::{Position, Stamp};
 use crate::peer::{ForwardedV1, OrderedV1, PeerAnswerV1, PeerRequestV1};
+use crate::planted::{self, Bug};
 use crate::proposal::{Answer, Proposal};
 use crate::raft::{AsyncRuntime, TypeConfig};
 use crate::standing::{Followed, Standings};
@@ -58,6 +59,7 @@ impl<RT: AsyncRuntime> Forwarder<RT> {
             Ok(Ok(PeerAnswerV1::Forward(outcomes))) if outcomes.len() == batch.len() => settle(batch, outcomes),
             Ok(Ok(PeerAnswerV1::NotLeader(_) | PeerAnswerV1::Refused(_)))
             | Ok(Err(TransportError::Unreachable { .. })) => take_back(batch),
+            Ok(Err(TransportError::Broken { .. })) if planted::has(Bug::UnknownRetried) => take_back(batch),
             // Dropping a proposal that was handed off says that its outcome is unknown.
             Ok(Ok(_) | Err(TransportError::Broken { .. })) | Err(_) => Vec::new(),
         }

@@ -41,6 +41,7 @@ pub mod peer;
 pub mod peer_config;
 mod peers;
 pub mod persisted;
+pub mod planted;
 mod proposal;
 mod proposer;
 pub mod raft;

@@ -16,6 +16,7 @@ use crate::config::Observer;
 use crate::entry;
 use crate::error::StopReason;
 use crate::machine::{Position, Stamp};
+use crate::planted::{self, Bug};
 use crate::proposal::{Answer, Proposal};
 use crate::raft::{AsyncRuntime, Batch, LeaderId, NodeId, Raft, Replies, TypeConfig};
 use crate::stop::Stop;
@@ -62,9 +63,11 @@ impl<RT: AsyncRuntime> Orderer<RT> {
         };
         match fate {
             Fate::Applied(replies) => answer(batch, lead, replies),
-            Fate::NotAppended => return batch.into_iter().filter_map(Proposal::take_back).collect(),
             // Dropping a proposal that was handed off says so.
-            Fate::Unknown => drop(batch),
+            Fate::Unknown if !planted::has(Bug::UnknownRetried) => drop(batch),
+            Fate::NotAppended | Fate::Unknown => {
+                return batch.into_iter().filter_map(Proposal::take_back).collect();
+            }
         }
         Vec::new()
     }
@@ -82,7 +85,11 @@ impl<RT: AsyncRuntime> Orderer<RT> {
     pub(crate) async fn append(&self, lead: Lead, entry: Batch) -> Fate {
         let leader = LeaderId::<RT> { term: lead.term, node_id: self.node };
         let (responder, result) = ProgressResponder::<_, ClientWriteResult<TypeConfig<RT>>>::complete_only();
-        let sent = self.raft.write(entry).with_leader(leader).responder(responder).await;
+        #[cfg(feature = "planted")]
+        planted::breath().await;
+        let write = self.raft.write(entry);
+        let write = if planted::has(Bug::NoLeadershipAtAppend) { write } else { write.with_leader(leader) };
+        let sent = write.responder(responder).await;
         let result = match sent {
             Ok(()) => result.await.ok(),
             Err(_) => None,

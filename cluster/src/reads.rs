@@ -21,7 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cluster::Node;
 use crate::machine::{NeedsTick, ReadAt, Stamp, StateMachine};
 use crate::peer::{PeerAnswerV1, PeerRequestV1};
-use crate::raft::{AsyncRuntime, Raft, TypeConfig};
+use crate::planted::{self, Bug};
+use crate::raft::{AsyncRuntime, NodeId, Raft, TypeConfig};
 use crate::replica::{Mark, Replica, View};
 use crate::standing::{Followed, Standing, Standings};
 use crate::tick::Wanted;
@@ -33,10 +34,13 @@ const WAITING_MAX: usize = 65_536;
 /// Pause before a round is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
+/// A leadership, by term and node as replication orders them (a term may have several), and a stamp of its clock.
+type Wish = (u64, NodeId, Stamp);
+
 /// A tick that is asked for. If it is not heard, or the read goes away meanwhile, the next read asks again.
 struct Asking<'a> {
-    asked: &'a Mutex<(u64, Stamp)>,
-    wish: (u64, Stamp),
+    asked: &'a Mutex<Wish>,
+    wish: Wish,
     is_heard: bool,
 }
 
@@ -121,6 +125,9 @@ impl<RT: AsyncRuntime> Rounds<RT> {
     async fn round(&self, standing: Standing) -> Option<Round> {
         match standing {
             Standing::Leads(lead) => self.prove(lead).await,
+            Standing::Follows(followed) if planted::has(Bug::StaleFollowerRead) => {
+                Some(Round { index: 0, term: followed.term, now: Stamp::default(), standing })
+            }
             Standing::Follows(followed) => {
                 match TypeConfig::<RT>::select2(self.ask(followed), self.standings.leaves(standing)).await {
                     Select2::First(round) => round,
@@ -185,8 +192,8 @@ pub struct Reads<M: StateMachine, RT: AsyncRuntime> {
     standings: Standings<RT>,
     transport: Arc<dyn Transport>,
     wanted: Arc<Wanted>,
-    /// The term and the greatest stamp that the leader was asked a tick for.
-    asked: Mutex<(u64, Stamp)>,
+    /// The greatest stamp that the latest leader was asked a tick for.
+    asked: Mutex<Wish>,
     /// T: after it a wait for a tick is given up, and a new round begins.
     limit: Duration,
 }
@@ -218,7 +225,10 @@ impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
             self.wait(|mark| mark.index() >= round.index).await?;
             while self.standings.now() == round.standing {
                 let view = self.replica.view();
-                let at = ReadAt { applied: view.stamp, now: round.now.max(view.stamp) };
+                let mut at = ReadAt { applied: view.stamp, now: round.now.max(view.stamp) };
+                if planted::has(Bug::NoTickBeforeExpiredRead) {
+                    at.applied = at.now;
+                }
                 if let Ok(value) = read(&view.machine, at) {
                     return Ok(ReadDone { value, at, term: round.term, view });
                 }
@@ -227,6 +237,12 @@ impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
                 }
                 if !self.has_passed(&round, at.now).await? {
                     break;
+                }
+                if planted::has(Bug::OldStateAfterTick) {
+                    at.applied = at.now;
+                    if let Ok(value) = read(&view.machine, at) {
+                        return Ok(ReadDone { value, at, term: round.term, view });
+                    }
                 }
             }
         }
@@ -254,7 +270,7 @@ impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
     /// Asks the leader for a tick, once for all reads that want the same; false when it surely or maybe was not heard.
     async fn ask(&self, followed: Followed, stamp: Stamp) -> bool {
         let Some(leader) = self.standings.peer(followed.leader) else { return false };
-        let wish = (followed.term, stamp);
+        let wish = (followed.term, followed.leader, stamp);
         {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             if *asked >= wish {
@@ -263,7 +279,7 @@ impl<M: StateMachine, RT: AsyncRuntime> Reads<M, RT> {
             *asked = wish;
         }
         let mut asking = Asking { asked: &self.asked, wish, is_heard: false };
-        let called = self.transport.call(leader, PeerRequestV1::Tick { term: wish.0, stamp_ms: stamp.0 });
+        let called = self.transport.call(leader, PeerRequestV1::Tick { term: followed.term, stamp_ms: stamp.0 });
         let answer = TypeConfig::<RT>::timeout(self.limit, called).await;
         asking.is_heard = matches!(answer, Ok(Ok(PeerAnswerV1::Tick)));
         asking.is_heard

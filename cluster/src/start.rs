@@ -34,9 +34,12 @@ use crate::standing::Standings;
 use crate::stop::Stop;
 use crate::supervisor::Supervisor;
 use crate::tick::{Ticker, Wanted};
-use crate::timekeeper::{Timekeeper, WallClock};
+use crate::timekeeper::Timekeeper;
 use crate::transfer::Transfer;
 use crate::transport::Transport;
+
+pub use crate::bootstrap::Peers;
+pub use crate::timekeeper::WallClock;
 
 /// The clock is looked at so many times in T.
 const LOOKS_PER_LIMIT: u32 = 8;
@@ -60,7 +63,7 @@ pub struct Parts<L> {
     /// The way to the peers.
     pub transport: Arc<dyn Transport>,
     /// Where members may be beside what the membership says: `--peers`. Empty for a node alone.
-    pub peers: crate::bootstrap::Peers,
+    pub peers: Peers,
     /// How to go on when the data is damaged.
     pub remedy: Remedy,
     /// What is let go of when the node has stopped: the lock on its data directory.

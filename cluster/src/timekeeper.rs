@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::clock::{Evidence, LeaderClock, Quorum};
 use crate::machine::Stamp;
+use crate::planted::{self, Bug};
 use crate::raft::{AsyncRuntime, NodeId, TypeConfig};
 
 /// Tells the wall time, Unix milliseconds. It starts a new cluster's clock and is shown to people; it decides nothing.
@@ -107,13 +108,13 @@ impl<RT: AsyncRuntime> Timekeeper<RT> {
     /// The clock now, under `lead`; `None` when that is over.
     pub fn read(&self, lead: Lead) -> Option<Stamp> {
         let (mut clock, at) = self.now();
-        clock.read(lead.term, at)
+        clock.read(lead.term, at).map(|stamp| self.told(stamp))
     }
 
     /// The stamp for an entry that is now handed off under `lead`; `None` when that is over.
     pub fn hand_off(&self, lead: Lead) -> Option<Stamp> {
         let (mut clock, at) = self.now();
-        clock.hand_off(lead.term, at)
+        clock.hand_off(lead.term, at).map(|stamp| self.told(stamp))
     }
 
     /// No own entry is in flight any more.
@@ -145,6 +146,11 @@ impl<RT: AsyncRuntime> Timekeeper<RT> {
             }
         }
         followed_at.map(|followed_at| now.saturating_duration_since(followed_at))
+    }
+
+    /// What is told of the clock: its stamp, and nothing of the wall clock's.
+    fn told(&self, stamp: Stamp) -> Stamp {
+        if planted::has(Bug::WallClockStamps) { Stamp(self.wall_ms()) } else { stamp }
     }
 
     /// Locks the clock, then looks at the time: instants reach the clock in order.

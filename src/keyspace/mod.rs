@@ -42,6 +42,7 @@ mod unnested;
 
 use std::io;
 
+use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{LoadError, Moment, Stamp, StateMachine};
 
 pub use command::*;
@@ -105,7 +106,8 @@ impl Keyspace {
             Command::Create { key, options } => self.create(at, &key, options, events),
             Command::Acquire(ask) => self.acquire(at, ask, events).map(Reply::Op),
             Command::Renew { key, token, ttl_ms, fence } => {
-                let claim = Claim { token: Some(token), fence };
+                let token = (!planted::has(Bug::RenewByOwner)).then_some(token);
+                let claim = Claim { token, fence };
                 self.renew(at, &key, &claim, ttl_ms, events).map(Reply::Op)
             }
             Command::Release { key, token, fence } => {

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{Position, Stamp};
 
 use super::Refusal;
@@ -73,7 +74,7 @@ impl Record {
     pub fn gone_at(&self) -> Option<Stamp> {
         let Kind::Lease(lease) = &self.kind;
         if lease.grant.is_some() {
-            return None;
+            return self.ends_held();
         }
         let idle =
             lease.last.as_ref().filter(|_| self.auto_created).map(|last| last.at.max(last.opens_at).plus_ms(IDLE_MS));
@@ -83,11 +84,19 @@ impl Record {
         }
     }
 
+    /// The end of its lifetime, if that were one while a grant is live: it never is.
+    fn ends_held(&self) -> Option<Stamp> {
+        self.ends.filter(|_| planted::has(Bug::KeyTtlEndsGrant))
+    }
+
     /// When time alone next ends the grant or the key.
     pub fn timer(&self) -> Option<Timer> {
         let Kind::Lease(lease) = &self.kind;
         match &lease.grant {
-            Some(grant) => Some(Timer { stamp: grant.deadline, fence: grant.fence }),
+            Some(grant) => {
+                let stamp = self.ends_held().map_or(grant.deadline, |ends| ends.min(grant.deadline));
+                Some(Timer { stamp, fence: grant.fence })
+            }
             None => {
                 self.gone_at().map(|stamp| Timer { stamp, fence: lease.last.as_ref().map_or(0, |last| last.fence) })
             }

@@ -10,6 +10,8 @@
 //! lies about syncs. Reads of old entries touch the disk on the caller's thread.
 
 mod index;
+#[cfg(all(test, feature = "planted"))]
+mod planted_tests;
 mod queue;
 pub(crate) mod record;
 mod recovery;

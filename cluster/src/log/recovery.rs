@@ -27,6 +27,7 @@ use crate::codec::DecodeError;
 use crate::error::{OpenError, Remedy};
 use crate::files::Disk;
 use crate::persisted::SegmentHeaderV1;
+use crate::planted::{self, Bug};
 
 /// Where the log ends.
 pub struct Recovered {
@@ -330,6 +331,12 @@ fn rewrite_end(image: &Image, scan: &Scan) -> io::Result<()> {
 
 /// The first group beyond `group` of which a record checks out at or after `offset`.
 fn later_group(image: &Image, offset: u64, until: u64, group: u64) -> Option<u64> {
+    if planted::has(Bug::TornGroupRefused) {
+        return Some(group);
+    }
+    if planted::has(Bug::DamageCut) {
+        return None;
+    }
     (offset..until).find_map(|at| record_at(image, at).map(|found| found.group).filter(|found| *found > group))
 }
 

@@ -4,6 +4,7 @@
 use super::record::Change;
 use crate::persisted::LogIdV1;
 pub use crate::persisted::LogStateV1 as State;
+use crate::planted::{self, Bug};
 
 /// A record that cannot follow what came before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +77,9 @@ impl State {
         }
         if self.next() <= upto.index.saturating_add(1) {
             self.last = Some(upto);
+        }
+        if planted::has(Bug::VoteLostByPurge) {
+            self.vote = None;
         }
         self.purged = Some(upto);
         self.first = upto.index.saturating_add(1);

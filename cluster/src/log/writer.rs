@@ -25,6 +25,7 @@ use super::state::State;
 use crate::config::Observer;
 use crate::files::{self, Disk};
 use crate::persisted::SegmentHeaderV1;
+use crate::planted::{self, Bug};
 
 /// Most bytes of a group, but for a single larger request.
 const GROUP_BYTES: u64 = 4 * 1024 * 1024;
@@ -244,6 +245,10 @@ impl Writer {
         let Some(group) = &self.carried else { return Ok(Step::Idle) };
         let name = segment::file_name(self.segment.sequence);
         let began = Instant::now();
+        let synced_late = planted::has(Bug::AckBeforeSync);
+        if synced_late {
+            self.sync(&name)?; // the group before, which was told long ago
+        }
         match self.segment.file.write_at(&group.bytes, self.offset) {
             Err(error) if files::is_full(&error) => {
                 self.full = true;
@@ -251,13 +256,19 @@ impl Writer {
             }
             written => written.map_err(|error| context(&format!("writing {name}"), &error))?,
         }
-        self.segment.file.sync_data().map_err(|error| context(&format!("syncing {name}"), &error))?;
+        if !synced_late {
+            self.sync(&name)?;
+        }
         self.observer.synced(began.elapsed());
         let Some(group) = self.carried.take() else { return Ok(Step::Idle) };
         self.offset += group.bytes.len() as u64;
         self.group += 1;
         self.settle(group)?;
         Ok(Step::Wrote)
+    }
+
+    fn sync(&self, name: &str) -> io::Result<()> {
+        self.segment.file.sync_data().map_err(|error| context(&format!("syncing {name}"), &error))
     }
 
     /// A group is synced: lets readers find it on disk, and tells who waits, in order.

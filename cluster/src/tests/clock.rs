@@ -179,3 +179,11 @@ fn a_leader_that_stands_still_over_a_leadership_of_another_moves_no_stamp() {
         assert_eq!(world.settled().await, 52);
     });
 }
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use crate::planted::{Bug, is_found};
+    assert!(is_found(Bug::WallClockStamps, wall_clocks_that_are_hours_apart_change_nothing));
+    assert!(is_found(Bug::NoLeadershipAtAppend, an_entry_stamped_under_an_earlier_leadership_is_never_appended));
+}

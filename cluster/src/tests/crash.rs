@@ -137,3 +137,19 @@ fn the_transport_knows_the_members_but_oneself() {
         }
     });
 }
+
+#[test]
+fn a_silent_leader_is_not_taken_for_dead() {
+    undisturbed(3, 49, async |world, leader| {
+        world.net().unlinked.insert(leader);
+        sleep(5_000).await;
+        world.net().unlinked.clear();
+    });
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use crate::planted::{Bug, is_found};
+    assert!(is_found(Bug::CrashPathOnSilence, a_silent_leader_is_not_taken_for_dead));
+}

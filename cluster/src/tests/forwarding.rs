@@ -250,3 +250,10 @@ fn a_follower_that_shuts_down_answers_what_is_on_its_way() {
         assert!(matches!(&refused, SubmitError::Unavailable(why) if why.contains("stopping")), "{refused}");
     });
 }
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use crate::planted::{Bug, is_found};
+    assert!(is_found(Bug::UnknownRetried, a_lost_answer_is_unknown_and_the_command_is_not_sent_again));
+}

@@ -99,6 +99,32 @@ fn a_follower_shows_no_expiry_that_is_not_in_the_log() {
 }
 
 #[test]
+fn a_read_that_waits_for_time_sees_what_was_ordered_before_it() {
+    simulated(39, async {
+        let world = World::of(3).await;
+        let (id, leader) = world.leader().await;
+        leader.submit(Command::Add(9)).await.unwrap();
+        leader.submit(Command::ResetIn(50)).await.unwrap();
+        // Nothing commits for a while: the reset is put off just before it is due, and the read's tick comes after that.
+        let set_stuck = |stuck| {
+            for (_, host) in world.net().hosts.iter().filter(|(other, _)| **other != id) {
+                host.log.set_stuck(stuck);
+            }
+        };
+        sleep(30).await;
+        set_stuck(true);
+        let other = leader.clone();
+        let put_off = C::spawn(async move { other.submit(Command::ResetIn(60_000)).await });
+        sleep(100).await;
+        let reading = C::spawn(async move { leader.read(|counter, at| counter.sum(at)).await });
+        sleep(100).await;
+        set_stuck(false);
+        put_off.await.unwrap().unwrap();
+        assert_eq!(reading.await.unwrap().unwrap().value, 9);
+    });
+}
+
+#[test]
 fn reads_that_wait_for_time_ask_the_leader_once_and_survive_a_lost_tick() {
     simulated(34, async {
         let world = World::of(3).await;
@@ -228,4 +254,13 @@ fn a_follower_that_hears_more_than_it_applies_says_so() {
         let age_ms = follower.read_stale(|_, _| ()).age_ms;
         assert!(age_ms <= 300, "{age_ms}");
     });
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use crate::planted::{Bug, is_found};
+    assert!(is_found(Bug::StaleFollowerRead, a_read_elsewhere_sees_what_was_acknowledged_before));
+    assert!(is_found(Bug::NoTickBeforeExpiredRead, a_follower_shows_no_expiry_that_is_not_in_the_log));
+    assert!(is_found(Bug::OldStateAfterTick, a_read_that_waits_for_time_sees_what_was_ordered_before_it));
 }

@@ -6,6 +6,8 @@
 mod against_model;
 mod cases;
 mod model;
+#[cfg(feature = "planted")]
+mod planted;
 mod script;
 mod snapshot;
 mod text;

@@ -1,0 +1,113 @@
+//! Bugs put in on purpose, so that the simulator can be seen to find each. Without the feature `planted`, which nothing
+//! that is shipped turns on, [`has`] is the constant `false` and no trace of them is compiled.
+//!
+//! Model: a bug is one wrong condition at the place where it would have been made. With the feature one bug, or none, is
+//! put into whatever runs on a thread: into all nodes of a simulation, which has one thread.
+//!
+//! Not promised: anything for a node with threads of its own (the log's writer, snapshots): no bug is put in there.
+
+/// A bug, and where it would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bug {
+    /// Stamps are the wall clock's.
+    WallClockStamps,
+    /// The log tells that a group is synced before its sync.
+    AckBeforeSync,
+    /// A read shows an expiry that is not in the log.
+    NoTickBeforeExpiredRead,
+    /// After its tick a read answers from the state before it.
+    OldStateAfterTick,
+    /// An entry is appended under whatever leadership there is.
+    NoLeadershipAtAppend,
+    /// Time without a quorum counts.
+    QuorumGapCounts,
+    /// Time in which the disk is stuck counts.
+    StuckDiskGapCounts,
+    /// A leader that is silent is taken for dead.
+    CrashPathOnSilence,
+    /// A holder counts from the answer. (In the simulated client.)
+    DeadlineFromAnswer,
+    /// A snapshot forgets the fence.
+    FenceResetBySnapshot,
+    /// A purge forgets the vote.
+    VoteLostByPurge,
+    /// A torn last write is taken for damage.
+    TornGroupRefused,
+    /// Damage is taken for a torn last write.
+    DamageCut,
+    /// A follower reads what it has.
+    StaleFollowerRead,
+    /// RENEW does not ask for the token: whoever owns it now is renewed (if the fence fits, where one is given).
+    RenewByOwner,
+    /// A key's own lifetime ends a live grant.
+    KeyTtlEndsGrant,
+    /// What may have been ordered is ordered again.
+    UnknownRetried,
+}
+
+/// Is `bug` put in?
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn has(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+mod switch {
+    use std::cell::Cell;
+    use std::task::Poll;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Is `bug` put in on this thread?
+    #[must_use]
+    pub fn has(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// Puts `bug`, and no other, into what runs on this thread.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.set(bug);
+    }
+
+    /// A place where a thread can lose its processor, made one where a task can: it lets others run once. For guards
+    /// that no simulation would need otherwise.
+    pub fn breath() -> impl Future<Output = ()> + Send {
+        let mut drawn = false;
+        std::future::poll_fn(move |context| {
+            if std::mem::replace(&mut drawn, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+}
+
+/// Runs `test` with `bug` put in.
+#[cfg(all(test, feature = "planted"))]
+pub(crate) fn with<T>(bug: Bug, test: impl FnOnce() -> T) -> T {
+    struct Pulled;
+    impl Drop for Pulled {
+        fn drop(&mut self) {
+            plant(None);
+        }
+    }
+    plant(Some(bug));
+    let _pulled = Pulled;
+    test()
+}
+
+/// Does `test`, which passes by itself, fail with `bug` put in?
+#[cfg(all(test, feature = "planted"))]
+pub(crate) fn is_found(bug: Bug, test: fn()) -> bool {
+    std::panic::catch_unwind(|| with(bug, test)).is_err()
+}
+
+#[cfg(feature = "planted")]
+pub use switch::{breath, has, plant};
