@@ -1,0 +1,170 @@
+//! One keyspace that serves as several nodes, for the tests of clients: answers late, loses requests and answers, and can
+//! be told to have a fault, which the notes must show.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use checker::Dice;
+use tenure::keyspace::{Command, Keyspace, Reply, View};
+use tenure_cluster::{Applied, Moment, Position, ReadAt, Seen, Stamp, StateMachine, Witness};
+
+use super::service::Service;
+use crate::runtime;
+use crate::world::NoReply;
+
+/// The cluster clock at the beginning.
+const EPOCH_MS: u64 = 1_000_000;
+/// Once in a while no answer comes back for a while, and everything is done.
+const MUTE_EVERY_MS: u64 = 7_000;
+const MUTE_MS: u64 = 1_300;
+
+/// What the fake does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// Its clock runs 5 % fast.
+    ClockRuns,
+    /// A token is as good as another.
+    AnyToken,
+    /// Nothing is served after this time.
+    Dies {
+        after_ms: u64,
+    },
+}
+
+/// See the module's head.
+#[derive(Clone)]
+pub(super) struct Fake(Arc<Mutex<State>>);
+
+struct State {
+    keyspace: Keyspace,
+    dice: Dice,
+    index: u64,
+    fault: Fault,
+    /// Tokens of live grants, so that any other can be taken for them.
+    granted: std::collections::BTreeMap<String, tenure::keyspace::TokenHash>,
+    /// Every command that was applied, as it is printed.
+    applied: Vec<String>,
+}
+
+impl Fake {
+    pub(super) fn new(fault: Fault, seed: u64) -> Self {
+        let state = State {
+            keyspace: Keyspace::default(),
+            dice: Dice::new(seed, 77),
+            index: 0,
+            fault,
+            granted: std::collections::BTreeMap::new(),
+            applied: Vec::new(),
+        };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    pub(super) fn applied(&self) -> Vec<String> {
+        self.0.lock().unwrap().applied.clone()
+    }
+
+    fn percent(&self, percent: u64) -> bool {
+        self.0.lock().unwrap().dice.percent(percent)
+    }
+
+    /// A hop takes a while, now and then a long one.
+    async fn hop(&self) {
+        let most_us = if self.percent(5) { 150_000 } else { 6_000 };
+        let us = self.0.lock().unwrap().dice.in_range(100..=most_us);
+        runtime::sleep(Duration::from_micros(us)).await;
+    }
+
+    fn is_mute() -> bool {
+        let ms = runtime::now_ns() / 1_000_000;
+        ms > MUTE_EVERY_MS && ms % MUTE_EVERY_MS < MUTE_MS
+    }
+
+    fn is_dead(&self) -> bool {
+        matches!(self.0.lock().unwrap().fault, Fault::Dies { after_ms } if runtime::now_ns() / 1_000_000 > after_ms)
+    }
+}
+
+impl State {
+    fn clock(&self) -> Stamp {
+        let ms = runtime::now_ns() / 1_000_000;
+        Stamp(EPOCH_MS + if self.fault == Fault::ClockRuns { ms * 105 / 100 } else { ms })
+    }
+
+    fn moment(&mut self) -> Moment {
+        self.index += 1;
+        Moment { stamp: self.clock(), position: Position { index: self.index, ordinal: 0 }, wall_ms: 0 }
+    }
+
+    fn apply(&mut self, mut command: Command) -> Applied<Reply> {
+        self.applied.push(format!("{command:?}"));
+        if let Command::Acquire(ask) = &command {
+            let free = self.view(&ask.key).is_none_or(|view| view.grant.is_none());
+            if free {
+                self.granted.insert(ask.key.to_string(), ask.token);
+            }
+        }
+        if let (Command::Renew { key, token, .. }, Fault::AnyToken) = (&mut command, self.fault) {
+            *token = self.granted.get(&**key).copied().unwrap_or(*token);
+        }
+        let moment = self.moment();
+        let mut events = Vec::new();
+        self.keyspace.advance(&moment, &mut events);
+        let reply = self.keyspace.apply(&moment, command, &mut events);
+        Applied { reply, witness: Witness { position: moment.position, clock: moment.stamp, term: 1 } }
+    }
+
+    /// Time passes in the log first: what is seen as ended is in it.
+    fn view(&mut self, key: &str) -> Option<View> {
+        let moment = self.moment();
+        self.keyspace.advance(&moment, &mut Vec::new());
+        self.keyspace.get(key, ReadAt { applied: moment.stamp, now: moment.stamp }).unwrap()
+    }
+}
+
+impl Service for Fake {
+    fn ids(&self) -> Vec<u64> {
+        vec![1, 2, 3]
+    }
+
+    async fn submit(&self, _node: u64, command: Command, patience: Duration) -> Result<Applied<Reply>, NoReply> {
+        self.hop().await;
+        if self.is_dead() {
+            runtime::sleep(patience).await;
+            return Err(NoReply::Nothing);
+        }
+        if self.percent(3) {
+            return Err(NoReply::Nothing);
+        }
+        let (lost, late) = (self.percent(4), self.percent(50));
+        if lost && late {
+            // It acts, long after its client gave up.
+            let (fake, us) = (self.clone(), self.0.lock().unwrap().dice.in_range(1_000..=600_000));
+            runtime::spawn_on(runtime::WORLD, async move {
+                runtime::sleep(Duration::from_micros(us)).await;
+                fake.0.lock().unwrap().apply(command);
+            });
+            runtime::sleep(patience.min(Duration::from_millis(50))).await;
+            return Err(NoReply::Unknown);
+        }
+        let applied = self.0.lock().unwrap().apply(command);
+        self.hop().await;
+        if lost || Self::is_mute() { Err(NoReply::Unknown) } else { Ok(applied) }
+    }
+
+    async fn get(&self, _node: u64, key: String, patience: Duration) -> Result<Seen<Option<View>>, NoReply> {
+        self.hop().await;
+        if self.is_dead() {
+            runtime::sleep(patience).await;
+            return Err(NoReply::Nothing);
+        }
+        let seen = {
+            let mut state = self.0.lock().unwrap();
+            let value = state.view(&key);
+            let position = Position { index: state.index, ordinal: 0 };
+            Seen { value, witness: Witness { position, clock: state.clock(), term: 1 }, age_ms: 0 }
+        };
+        self.hop().await;
+        if self.percent(3) { Err(NoReply::Nothing) } else { Ok(seen) }
+    }
+}

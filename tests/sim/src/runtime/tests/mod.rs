@@ -1,0 +1,6 @@
+//! What the simulated runtime promises, promise by promise.
+
+mod faults;
+mod order;
+mod suite;
+mod time;
