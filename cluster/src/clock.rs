@@ -10,7 +10,9 @@
 //! Invariants (`tests` below): within a leadership the clock never goes back; it never runs ahead of the monotonic time
 //! since its start; of an outage at most T is counted, at its beginning. Wall clocks have no part in it.
 //!
-//! Not promised: that the clock keeps up with real time. Whatever is cut out is never made up for.
+//! Not promised: that the clock keeps up with real time. Whatever is cut out is never made up for. Nor that of an outage
+//! shorter than 2 T only T counts: if the leader stood still in it too, and what it asked for before is answered after it,
+//! all of it may (whoever renewed when that was asked would have been heard as well).
 
 use std::time::Duration;
 
