@@ -30,6 +30,8 @@ pub(super) struct Pace {
     pub(super) more_ms: AtomicU64,
     /// True time of the first failure in this life, plus 1; 0 for none.
     failed_at: AtomicU64,
+    /// Until when the sync that is under way takes, true time.
+    syncs_until_ns: AtomicU64,
     /// Who waits for the next write, to cut it short.
     cut: Mutex<Option<oneshot::Sender<()>>>,
 }
@@ -55,6 +57,11 @@ impl Pace {
         let _ = self.failed_at.compare_exchange(0, runtime::now_ns() + 1, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Until when the last sync that began takes: a slow one goes on when the disk is no longer slow.
+    pub(super) fn syncs_until_ns(&self) -> u64 {
+        self.syncs_until_ns.load(Ordering::Relaxed)
+    }
+
     /// Resolves when something is about to be written, which then is not: the machine must be stopped.
     pub(super) fn next_write(&self) -> oneshot::Receiver<()> {
         let (cut, told) = oneshot::channel();
@@ -77,7 +84,9 @@ impl Pace {
         if more > 0 {
             coverage.fired("slow_sync");
         }
-        runtime::sleep(Duration::from_micros(self.sync_us) + Duration::from_millis(more)).await;
+        let takes = Duration::from_micros(self.sync_us) + Duration::from_millis(more);
+        self.syncs_until_ns.store(runtime::now_ns() + takes.as_nanos() as u64, Ordering::Relaxed);
+        runtime::sleep(takes).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! While things go wrong nobody can say how long anything may take, and a client that tries again hides what is slow:
 //! so a wake-up that was lost, or a clock that stands still without a cause, shows here alone. All clocks are true, all
-//! nodes run, and what is asked here is the only load, written down nowhere but in the log.
+//! nodes run, the last slow sync is over, and what is asked here is the only load, written down nowhere but in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,8 @@ impl World {
     /// Acquires a key at each node that runs, reads it there, and reads it again when it has ended. A line for each thing
     /// that was not answered at once, or told another time than it is.
     pub async fn be_quiet(&self) -> Vec<String> {
+        let by_ns = self.state().sites.values().map(|site| site.pace.syncs_until_ns()).max().unwrap_or(0);
+        runtime::sleep(Duration::from_nanos(by_ns.saturating_sub(runtime::now_ns()))).await;
         let shape = &self.0.shape;
         let prompt_ms = (SYNCS * shape.sync_us + HOPS * shape.hop_us.1) / 1_000 + SLACK_MS;
         let patience = Duration::from_millis(shape.request_timeout_ms);
