@@ -137,7 +137,7 @@ pub fn trace(what: impl FnOnce() -> String) {
     with(|state| state.note(&what));
 }
 
-/// As [`trace`], without a string of its own: `trace_line(format_args!("..."))`.
+/// As [`trace()`], without a string of its own: `trace_line(format_args!("..."))`.
 pub fn trace_line(what: fmt::Arguments<'_>) {
     // Formatting is foreign code, which may ask for the time: the buffer is lent out meanwhile.
     let mut line = with(|state| std::mem::take(&mut state.line));
