@@ -103,6 +103,7 @@ kubernetes_kustomization() {
 
 compose_file() { # parsed by a compose implementation; each node has its own volume, port and id
   python_tools
+  need podman podman runc # podman-compose asks it for its version even to read a file
   (cd deploy/compose && podman-compose config) >"$work/compose.txt"
   for key in TENURE_NODE_ID TENURE_PEER_ADVERTISE TENURE_ADVERTISE; do
     [ "$(sed -n "s/^ *$key: //p" "$work/compose.txt" | sort -u | wc -l)" = 3 ]
