@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use tenure_cluster::EventAt;
 use tenure_cluster::cluster::EventSink;
+use tenure_cluster::{EventAt, Heard};
 use tracing::info;
 
 use crate::api::metrics::Metrics;
@@ -26,7 +26,11 @@ const LINES_MAX: usize = 8_192;
 pub fn sink(metrics: Arc<Metrics>) -> io::Result<EventSink<Event>> {
     let (lines, queue) = sync_channel(LINES_MAX);
     thread::Builder::new().name("expiry-log".to_owned()).spawn(move || write_lines(&queue))?;
-    Ok(Arc::new(move |at, event| take(&metrics, &lines, at, event)))
+    Ok(Arc::new(move |heard| {
+        if let Heard::Event(at, event) = heard {
+            take(&metrics, &lines, at, event);
+        }
+    }))
 }
 
 fn take(metrics: &Metrics, lines: &SyncSender<(EventAt, Event)>, at: EventAt, event: &Event) {

@@ -17,7 +17,7 @@ async fn main() {
     let seconds = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(3);
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let dir = arguments.next().map_or_else(|| temporary.path().join("node"), Into::into);
-    let cluster = Cluster::<Counter>::open(Config::single(dir), Arc::new(|_, _| {})).await.expect("the node opens");
+    let cluster = Cluster::<Counter>::open(Config::single(dir), Arc::new(|_| {})).await.expect("the node opens");
     println!("{:>6} {:>10} {:>12} {:>9} {:>9} {:>9}", "", "submitters", "per second", "p50 ms", "p99 ms", "max ms");
     for submitters in [1, 16, 64, 256] {
         measure(&cluster, "write", submitters, Duration::from_secs(seconds)).await;

@@ -35,17 +35,41 @@ pub struct Seen<R> {
     pub age_ms: u64,
 }
 
-/// Where an event happened.
+/// Where an event happened. Equal on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventAt {
     /// The command (or, with ordinal 0 of a tick, the entry) that caused it.
     pub position: Position,
+    /// Which of the events of that position, from 0.
+    pub nth: u32,
     /// The stamp it was applied at.
     pub stamp: Stamp,
+    /// The leader's wall clock when it made the entry, Unix milliseconds. For display only.
+    pub wall_ms: u64,
+    /// Term of the leader that ordered it.
+    pub term: u64,
     /// Applied again after a restart from what was already committed before it.
     pub replay: bool,
 }
 
+/// What a listener is told, in log order.
+#[derive(Debug)]
+pub enum Heard<'a, E> {
+    /// Something happened.
+    Event(EventAt, &'a E),
+    /// The state was replaced by a snapshot's, which stands at this position: what happened up to there is not told.
+    Jump(Position),
+}
+
+// By hand: a derived one would ask it of the event, which is only pointed to.
+impl<E> Clone for Heard<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Heard<'_, E> {}
+
 /// Told of every event, in log order, inside apply: must be cheap and must not block. What a node takes in by snapshot,
-/// at its start or from a leader, is not told again.
-pub type EventSink<E> = Arc<dyn Fn(EventAt, &E) + Send + Sync>;
+/// at its start or from a leader, is not told again: only that it was.
+pub type EventSink<E> = Arc<dyn Fn(Heard<'_, E>) + Send + Sync>;

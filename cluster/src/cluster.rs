@@ -1,9 +1,10 @@
 //! The handle of one node: submit, read, watch its state, shut down.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use openraft::async_runtime::Instant;
+use openraft::async_runtime::{Instant, Select2};
 use openraft::type_config::TypeConfigExt;
 use tokio::sync::{mpsc, watch};
 
@@ -14,6 +15,8 @@ use crate::config::Observer;
 use crate::entry::{self, COMMAND_BYTES_MAX};
 use crate::error::{ReadError, StopReason, SubmitError};
 use crate::freshness::Freshness;
+use crate::host::Host;
+use crate::level::FIRST_FEATURE_LEVEL;
 use crate::log_gauge::LogGauge;
 use crate::machine::{NeedsTick, ReadAt, StateMachine};
 use crate::peer::{PeerAnswerV1, PeerRequestV1};
@@ -22,12 +25,13 @@ use crate::raft::{AsyncRuntime, NodeId, Raft, TokioRuntime, TypeConfig};
 use crate::reads::{Reads, Unreadable, Waiting};
 use crate::replica::{Mark, Replica};
 use crate::snapshotter::{Latest, Surroundings};
-use crate::standing::Standings;
+use crate::standing::{Leadership, Standings};
 use crate::stop::Stop;
 use crate::tick::Wanted;
 use crate::timekeeper::Timekeeper;
 use crate::transfer::{NoTarget, Transfer};
 use crate::transport::{SnapshotOffer, Transport};
+use crate::warnings::Warnings;
 
 /// The age of a state of which nothing is known: 2^53 - 1 ms, the greatest number that every JSON tool reads exactly.
 pub const AGE_UNKNOWN: Duration = Duration::from_millis((1 << 53) - 1);
@@ -43,6 +47,7 @@ pub struct Cluster<M: StateMachine, RT: AsyncRuntime = TokioRuntime> {
 pub(crate) struct Node<RT: AsyncRuntime> {
     pub cluster_id: String,
     pub node_id: NodeId,
+    pub host: Arc<dyn Host>,
     pub peers: crate::bootstrap::Peers,
     pub raft: Raft<RT>,
     pub time: Arc<Timekeeper<RT>>,
@@ -54,6 +59,8 @@ pub(crate) struct Node<RT: AsyncRuntime> {
     /// How old this node's state may be while it follows.
     pub freshness: Mutex<Freshness>,
     pub intake: Intake<RT>,
+    /// Of what peers forwarded and must not be ordered.
+    pub unfit: Warnings<RT>,
     pub rounds: mpsc::Sender<Waiting>,
     pub wanted: Arc<Wanted>,
     pub log: Arc<dyn LogGauge>,
@@ -88,7 +95,8 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         &self.node
     }
 
-    /// Orders `command` and returns what the machine answered.
+    /// Orders `command` and returns what the machine answered. A command of a format that the cluster's feature level has
+    /// not reached waits for that.
     ///
     /// # Errors
     /// [`SubmitError`]: `Unavailable` is safe to retry, `OutcomeUnknown` is not.
@@ -110,12 +118,13 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         let started = TypeConfig::<RT>::now();
         let internal = |error: &dyn std::fmt::Display| SubmitError::Internal(error.to_string());
         let bytes = entry::encode_command::<M>(&command).map_err(|error| internal(&error))?;
-        let reply_bytes = M::reply_bytes_max(&command);
+        let (format, reply_bytes) = (M::command_format(&command), M::reply_bytes_max(&command));
         drop(command);
         if bytes.len() > COMMAND_BYTES_MAX {
             return Err(SubmitError::TooLarge { bytes: bytes.len(), max: COMMAND_BYTES_MAX });
         }
-        let answer = node.intake.propose(Some(bytes), reply_bytes, timeout).await;
+        let left = node.reach_level(format, timeout).await?;
+        let answer = node.intake.propose(Some(bytes), reply_bytes, left).await;
         let answer = answer.map_err(|no| node.refuse(no, timeout))?;
         let reply = entry::decode_reply::<M>(&answer.reply).map_err(|error| internal(&error))?;
         node.observer.answered(TypeConfig::<RT>::now().saturating_duration_since(started));
@@ -192,6 +201,16 @@ impl<M: StateMachine, RT: AsyncRuntime> Cluster<M, RT> {
         self.node.receive_snapshot(offer).await
     }
 
+    /// The peers whose process is surely gone, as far as this node sees: see [`Transport::gone`].
+    pub fn gone(&self) -> watch::Receiver<BTreeSet<NodeId>> {
+        self.node.transport.gone()
+    }
+
+    /// Tells whether this node leads, and when that changes.
+    pub fn leadership(&self) -> Leadership<RT> {
+        Leadership::of(&self.node.standings)
+    }
+
     /// The node's state now.
     pub fn status(&self) -> Status {
         self.node.status()
@@ -231,9 +250,40 @@ impl<RT: AsyncRuntime> Node<RT> {
         !fresh_at.is_zero() && self.time.elapsed().saturating_sub(fresh_at) < self.limit * 2
     }
 
+    /// Waits until the cluster's feature level has reached `format`; returns what is left of `timeout`.
+    async fn reach_level(&self, format: u16, timeout: Duration) -> Result<Duration, SubmitError> {
+        if format <= FIRST_FEATURE_LEVEL {
+            return Ok(timeout);
+        }
+        let deadline = TypeConfig::<RT>::now() + timeout;
+        let mut mark = self.mark.clone();
+        let reached = async { mark.wait_for(|mark| mark.feature_level >= format).await.is_ok() };
+        let reached = TypeConfig::<RT>::select2(self.stop.stopping(), TypeConfig::<RT>::timeout_at(deadline, reached));
+        match reached.await {
+            Select2::Second(Ok(true)) => Ok(deadline.saturating_duration_since(TypeConfig::<RT>::now())),
+            Select2::Second(Err(_)) => Err(SubmitError::Unavailable(self.below(format, timeout))),
+            Select2::First(_) | Select2::Second(Ok(false)) => Err(self.refuse(NoAnswer::Stopped, timeout)),
+        }
+    }
+
+    /// Why the cluster's feature level is still below `format`.
+    fn below(&self, format: u16, timeout: Duration) -> String {
+        if self.not_ready().is_some() {
+            return self.too_late("the command was not ordered", timeout);
+        }
+        let level = self.host.level();
+        format!(
+            "the cluster still works at feature level {level}, and the command needs {format}: a member runs an older \
+             build, or was not heard yet; the command was not ordered"
+        )
+    }
+
     fn refuse(&self, no: NoAnswer, timeout: Duration) -> SubmitError {
         SubmitError::Unavailable(match no {
             NoAnswer::Unknown => return SubmitError::OutcomeUnknown,
+            NoAnswer::Refused(why) => {
+                return SubmitError::Internal(format!("the leader does not order the command: {why}"));
+            }
             NoAnswer::Stopped if self.stop.is_stopping() => {
                 "the node is stopping; the command was not ordered".to_owned()
             }

@@ -81,6 +81,16 @@ pub enum DecodeError {
         /// The version found.
         found: u16,
     },
+    /// It says another format than its content needs.
+    #[error("{kind:?} says that it has format {says}, but what it holds needs {needs}")]
+    Format {
+        /// The kind read.
+        kind: Kind,
+        /// The format it says.
+        says: u16,
+        /// The format it needs.
+        needs: u16,
+    },
     /// The body does not decode.
     #[error("{kind:?} does not decode: {source}")]
     Body {

@@ -20,6 +20,9 @@ pub enum Command {
     ResetIn(u64),
     /// Adds one and carries so many bytes along, for tests of the log's size.
     Padded(Vec<u8>),
+    // From here on format 2.
+    /// The sum is taken so many times (wrapping). Zero times: it falls to zero at once.
+    Times(u64),
 }
 
 /// The sum fell to zero.
@@ -27,17 +30,24 @@ pub enum Command {
 pub struct Reset {
     /// What it was before.
     pub from: u64,
-    /// When it was due.
+    /// When it was due, or was told to.
     pub due: Stamp,
 }
 
 /// The machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     sum: u64,
     commands: u64,
     reset_at: Option<Stamp>,
+    /// How many of the commands were of format 2.
+    times: u64,
 }
+
+/// What is saved of a counter that was never told a command of format 2.
+type SavedV1 = (u64, u64, Option<Stamp>);
+/// What is saved of any other.
+type SavedV2 = (u64, u64, Option<Stamp>, u64);
 
 impl Counter {
     /// The sum as of `at`: zero once a reset is due.
@@ -62,7 +72,18 @@ impl StateMachine for Counter {
     type Command = Command;
     type Reply = u64;
     type Event = Reset;
-    const FORMAT_VERSION: u16 = 1;
+    const FORMAT_VERSION: u16 = 2;
+
+    fn command_format(command: &Command) -> u16 {
+        match command {
+            Command::Add(_) | Command::ResetIn(_) | Command::Padded(_) => 1,
+            Command::Times(_) => 2,
+        }
+    }
+
+    fn state_format(&self) -> u16 {
+        if self.times == 0 { 1 } else { 2 }
+    }
 
     fn advance(&mut self, moment: &Moment, events: &mut Vec<Reset>) {
         if let Some(due) = self.reset_at.filter(|due| *due <= moment.stamp) {
@@ -72,12 +93,19 @@ impl StateMachine for Counter {
         }
     }
 
-    fn apply(&mut self, moment: &Moment, command: Command, _events: &mut Vec<Reset>) -> u64 {
+    fn apply(&mut self, moment: &Moment, command: Command, events: &mut Vec<Reset>) -> u64 {
         self.commands += 1;
         match command {
             Command::Add(amount) => self.sum = self.sum.wrapping_add(amount),
             Command::ResetIn(ms) => self.reset_at = Some(moment.stamp.plus_ms(ms)),
             Command::Padded(_) => self.sum = self.sum.wrapping_add(1),
+            Command::Times(times) => {
+                if times == 0 {
+                    events.push(Reset { from: self.sum, due: moment.stamp });
+                }
+                self.sum = self.sum.wrapping_mul(times);
+                self.times += 1;
+            }
         }
         self.sum
     }
@@ -87,13 +115,25 @@ impl StateMachine for Counter {
     }
 
     fn save(&self, sink: &mut dyn io::Write) -> io::Result<()> {
-        let bytes = codec::encode(Kind::Machine, Self::FORMAT_VERSION, self).map_err(io::Error::other)?;
-        sink.write_all(&bytes)
+        let Self { sum, commands, reset_at, times } = *self;
+        let bytes = match self.state_format() {
+            1 => codec::encode::<SavedV1>(Kind::Machine, 1, &(sum, commands, reset_at)),
+            format => codec::encode::<SavedV2>(Kind::Machine, format, &(sum, commands, reset_at, times)),
+        };
+        sink.write_all(&bytes.map_err(io::Error::other)?)
     }
 
     fn load(source: &mut dyn io::Read) -> Result<Self, LoadError> {
         let mut bytes = Vec::new();
         source.take(SAVED_BYTES_MAX).read_to_end(&mut bytes)?;
-        codec::decode(Kind::Machine, Self::FORMAT_VERSION, &bytes).map_err(|error| LoadError::Form(error.to_string()))
+        let form = |error: codec::DecodeError| LoadError::Form(error.to_string());
+        let (format, body) = codec::open(Kind::Machine, Self::FORMAT_VERSION, &bytes).map_err(form)?;
+        let (sum, commands, reset_at, times) = if format == 1 {
+            let (sum, commands, reset_at) = codec::decode_body::<SavedV1>(Kind::Machine, body).map_err(form)?;
+            (sum, commands, reset_at, 0)
+        } else {
+            codec::decode_body::<SavedV2>(Kind::Machine, body).map_err(form)?
+        };
+        Ok(Self { sum, commands, reset_at, times })
     }
 }

@@ -83,7 +83,7 @@ impl World {
             remedy: crate::Remedy::default(),
             keep: Box::new(()),
         };
-        let cluster = Cluster::start(&self.config, parts, Arc::new(|_, _| {})).await.unwrap();
+        let cluster = Cluster::start(&self.config, parts, Arc::new(|_| {})).await.unwrap();
         cluster.lead_alone(&self.config).await.unwrap();
         cluster
     }

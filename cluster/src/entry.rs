@@ -102,20 +102,24 @@ pub fn decode(bytes: &[u8]) -> Result<BatchV1<'_>, DecodeError> {
     codec::decode_borrowed(Kind::Batch, VERSION, bytes)
 }
 
-/// Encodes one command.
+/// Encodes one command, in the format that it needs.
 ///
 /// # Errors
 /// [`EncodeError`] when serde refuses it.
 pub fn encode_command<M: StateMachine>(command: &M::Command) -> Result<Bytes, EncodeError> {
-    codec::encode(Kind::Command, M::FORMAT_VERSION, command).map(Bytes::from)
+    codec::encode(Kind::Command, M::command_format(command), command).map(Bytes::from)
 }
 
 /// Decodes one command.
 ///
 /// # Errors
-/// [`DecodeError`] when the bytes are no command of this machine's version.
+/// [`DecodeError`] when the bytes are no command that this build of the machine reads, or do not say the very format
+/// that the command needs: an older build would take them for something else than this one does.
 pub fn decode_command<M: StateMachine>(bytes: &[u8]) -> Result<M::Command, DecodeError> {
-    codec::decode(Kind::Command, M::FORMAT_VERSION, bytes)
+    let (says, body) = codec::open(Kind::Command, M::FORMAT_VERSION, bytes)?;
+    let command = codec::decode_body(Kind::Command, body)?;
+    let needs = M::command_format(&command);
+    if says == needs { Ok(command) } else { Err(DecodeError::Format { kind: Kind::Command, says, needs }) }
 }
 
 /// Encodes the replies to a batch into one buffer, and shares it out.
@@ -126,7 +130,7 @@ pub fn encode_replies<M: StateMachine>(replies: &[M::Reply]) -> Result<Vec<Bytes
     let mut buffer = Vec::with_capacity(replies.len() * 48);
     let mut ends = Vec::with_capacity(replies.len());
     for reply in replies {
-        codec::encode_into(Kind::Reply, M::FORMAT_VERSION, reply, &mut buffer)?;
+        codec::encode_into(Kind::Reply, M::reply_format(reply), reply, &mut buffer)?;
         ends.push(buffer.len());
     }
     let mut rest = Bytes::from(buffer);
@@ -142,9 +146,12 @@ pub fn encode_replies<M: StateMachine>(replies: &[M::Reply]) -> Result<Vec<Bytes
 /// Decodes one reply.
 ///
 /// # Errors
-/// [`DecodeError`] when the bytes are no reply of this machine's version.
+/// [`DecodeError`] when the bytes are no reply that this build of the machine reads, or do not say the format it needs.
 pub fn decode_reply<M: StateMachine>(bytes: &[u8]) -> Result<M::Reply, DecodeError> {
-    codec::decode(Kind::Reply, M::FORMAT_VERSION, bytes)
+    let (says, body) = codec::open(Kind::Reply, M::FORMAT_VERSION, bytes)?;
+    let reply = codec::decode_body(Kind::Reply, body)?;
+    let needs = M::reply_format(&reply);
+    if says == needs { Ok(reply) } else { Err(DecodeError::Format { kind: Kind::Reply, says, needs }) }
 }
 
 #[cfg(test)]

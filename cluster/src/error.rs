@@ -21,7 +21,7 @@ pub enum SubmitError {
         /// The limit in bytes.
         max: usize,
     },
-    /// The fence, index or another number is used up. Cannot happen in practice; refused rather than wrapped.
+    /// It was not ordered and never will be: it does not encode, or no node could read it. Cannot happen in practice.
     #[error("{0}")]
     Internal(String),
 }

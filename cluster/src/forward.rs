@@ -1,7 +1,8 @@
 //! Commands of this node on their way to the leader: one batch, one request, once.
 //!
 //! What comes back decides. Surely not appended (the leader could not be reached, does not lead, refused the batch, or
-//! says so of a command): taken back, to be tried again until its submitter's time is up. Anything else without an
+//! says so of a command): taken back, to be tried again until its submitter's time is up; but what the leader says no
+//! node could apply is refused for good. Anything else without an
 //! answer (the connection broke, no answer in time, an answer that makes no sense): unknown, and never sent again.
 //!
 //! A command is forwarded once: a node that gets it and does not lead says so, and forwards nothing.
@@ -76,9 +77,10 @@ fn settle<RT: AsyncRuntime>(batch: Vec<Proposal<RT>>, outcomes: Vec<OrderedV1>) 
         match outcome {
             OrderedV1::Applied { reply, index, ordinal, clock, term } => {
                 let position = Position { index, ordinal };
-                proposal.answer(Answer { reply, position, clock: Stamp(clock), term });
+                proposal.answer(Ok(Answer { reply, position, clock: Stamp(clock), term }));
             }
             OrderedV1::NotOrdered => left.extend(proposal.take_back()),
+            OrderedV1::Refused(line) => proposal.answer(Err(line)),
             OrderedV1::Unknown => drop(proposal),
         }
     }
@@ -87,7 +89,16 @@ fn settle<RT: AsyncRuntime>(batch: Vec<Proposal<RT>>, outcomes: Vec<OrderedV1>) 
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::codec::{self, Kind};
+
+    #[test]
+    fn the_bytes_of_a_refusal_never_change() {
+        let bytes =
+            codec::encode(Kind::PeerAnswer, 1, &PeerAnswerV1::Forward(vec![OrderedV1::Refused("no".to_owned())]));
+        assert_eq!(bytes.unwrap(), [12, 1, 0, 4, 1, 3, 2, b'n', b'o'], "kind, version, variant, one, variant, text");
+    }
 
     #[test]
     fn the_leader_gives_up_before_the_submitter_does() {

@@ -11,15 +11,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::answer::Heard;
 use crate::cluster::{EventAt, EventSink};
 use crate::codec::{DecodeError, EncodeError};
 use crate::entry::{self, BatchV1, Content, ControlV1};
+use crate::level::{FEATURE_LEVEL, FIRST_FEATURE_LEVEL};
 use crate::machine::{LoadError, Moment, Position, Stamp, StateMachine};
 use crate::persisted::LogIdV1;
 use crate::raft::{Batch, PlainMembership, Replies};
 use crate::replica::{Replica, State};
 use crate::snapshot::{Head, SnapshotStore, Stored};
-use crate::snapshotter::FEATURE_LEVEL;
 
 /// Writes a frozen state to a snapshot. Dropping it may take long: off the apply path.
 pub type Save = Box<dyn Fn(&mut dyn io::Write) -> io::Result<()> + Send + Sync>;
@@ -48,10 +49,38 @@ pub enum HostError {
     },
 }
 
+/// A command that is not to be ordered: applying it would stop every node that does not read it.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// No node of this build reads it.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// Not every member reads it yet.
+    #[error("it needs feature level {needs}, and the cluster works at {level}")]
+    Level {
+        /// The level it needs.
+        needs: u16,
+        /// The level of this node's state.
+        level: u16,
+    },
+}
+
 /// See the module's head.
 pub trait Host: Send + Sync {
     /// Entries up to `index` were committed before this start: their events are marked as replayed.
     fn committed_before(&self, index: u64);
+
+    /// The highest feature level this build supports.
+    fn supports(&self) -> u16;
+
+    /// The cluster's feature level in this node's state.
+    fn level(&self) -> u16;
+
+    /// Would every node that is at the present feature level apply this encoded command?
+    ///
+    /// # Errors
+    /// [`Unfit`]: it must not be ordered.
+    fn accepts(&self, command: &[u8]) -> Result<(), Unfit>;
 
     /// Applies an entry of commands; encodes the replies if somebody waits for them.
     ///
@@ -94,6 +123,7 @@ pub struct Hosted<M: StateMachine> {
 impl<M: StateMachine> Hosted<M> {
     /// The machine of `replica`, heard by `events`.
     pub fn new(replica: Arc<Replica<M>>, events: EventSink<M::Event>) -> Self {
+        const { assert!(M::FORMAT_VERSION <= FEATURE_LEVEL, "a format needs a feature level") };
         Self { replica, events, replay_to: AtomicU64::new(0), feature_level: FEATURE_LEVEL }
     }
 
@@ -123,16 +153,33 @@ impl<M: StateMachine> Host for Hosted<M> {
         self.replay_to.store(index, Ordering::Relaxed);
     }
 
+    fn supports(&self) -> u16 {
+        self.feature_level
+    }
+
+    fn level(&self) -> u16 {
+        self.replica.level().max(FIRST_FEATURE_LEVEL)
+    }
+
+    fn accepts(&self, command: &[u8]) -> Result<(), Unfit> {
+        let needs = M::command_format(&entry::decode_command::<M>(command)?);
+        let level = self.level();
+        if needs <= level { Ok(()) } else { Err(Unfit::Level { needs, level }) }
+    }
+
     fn apply(&self, id: LogIdV1, batch: &Batch, is_awaited: bool) -> Result<Replies, HostError> {
         let batch = match entry::content(&batch.0)? {
             Content::Batch(batch) => Decoded::<M>::of(batch)?,
             Content::Control(control) => return self.control(id, control),
         };
-        let mut heard = Vec::new();
+        let (mut heard, wall_ms) = (Vec::new(), batch.wall_ms);
         let (clock, replies) = self.replica.change(|state| batch.run(state, id, &mut heard));
         let replay = id.index <= self.replay_to.load(Ordering::Relaxed);
+        let mut at = EventAt { position: Position::default(), nth: 0, stamp: clock, wall_ms, term: id.term, replay };
         for (position, event) in &heard {
-            (self.events)(EventAt { position: *position, stamp: clock, replay }, event);
+            at.nth = if at.position == *position { at.nth + 1 } else { 0 };
+            at.position = *position;
+            (self.events)(Heard::Event(at, event));
         }
         let replies = if is_awaited { entry::encode_replies::<M>(&replies)? } else { Vec::new() };
         Ok(Replies { index: id.index, clock: clock.0, replies })
@@ -167,7 +214,7 @@ impl<M: StateMachine> Host for Hosted<M> {
                 membership: state.membership.membership().into(),
                 stamp_ms: state.stamp.0,
                 feature_level: state.feature_level,
-                format_version: M::FORMAT_VERSION,
+                format_version: state.machine.state_format(),
             };
             let machine = state.machine.clone();
             let save: Save = Box::new(move |sink| machine.save(sink));
@@ -182,14 +229,16 @@ impl<M: StateMachine> Host for Hosted<M> {
         membership: PlainMembership,
     ) -> Result<Replaced, LoadError> {
         let machine = load::<M>(snapshots, stored, self.feature_level)?;
-        Ok(Box::new(self.replica.change(|state| {
+        let replaced = self.replica.change(|state| {
             state.stamp = state.stamp.max(Stamp(stored.head.stamp_ms));
             state.last = Some(stored.head.last);
             state.ordinal = stored.head.ordinal;
             state.membership = membership;
             state.feature_level = state.feature_level.max(stored.head.feature_level);
             std::mem::replace(&mut state.machine, machine)
-        })))
+        });
+        (self.events)(Heard::Jump(Position { index: stored.head.last.index, ordinal: stored.head.ordinal }));
+        Ok(Box::new(replaced))
     }
 }
 
@@ -257,7 +306,77 @@ mod tests {
 
     fn hosted() -> (Arc<Replica<Counter>>, Hosted<Counter>) {
         let replica = Arc::new(Replica::default());
-        (Arc::clone(&replica), Hosted::new(replica, Arc::new(|_, _| {})))
+        (Arc::clone(&replica), Hosted::new(replica, Arc::new(|_| {})))
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum Told {
+        Event(EventAt, u64),
+        Jump(Position),
+    }
+
+    /// A host, and what it tells.
+    fn heard() -> (Hosted<Counter>, Arc<std::sync::Mutex<Vec<Told>>>) {
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let sink = Arc::clone(&told);
+        let events: EventSink<_> = Arc::new(move |heard: Heard<'_, crate::counter::Reset>| {
+            sink.lock().unwrap().push(match heard {
+                Heard::Event(at, event) => Told::Event(at, event.from),
+                Heard::Jump(to) => Told::Jump(to),
+            });
+        });
+        (Hosted::new(Arc::default(), events), told)
+    }
+
+    fn batch(stamp: u64, commands: &[Command]) -> Batch {
+        let commands: Vec<_> = commands.iter().map(|one| entry::encode_command::<Counter>(one).unwrap()).collect();
+        Batch(entry::encode(Stamp(stamp), stamp + 1_000, &commands).unwrap())
+    }
+
+    #[test]
+    fn an_event_tells_where_it_stands_and_when_and_under_whom() {
+        let (host, told) = heard();
+        host.committed_before(7);
+        let id = |index| LogIdV1 { term: 3, node: 1, index };
+        let commands = [Command::Add(4), Command::Times(0), Command::Add(5), Command::ResetIn(10)];
+        host.apply(id(7), &batch(100, &commands), false).unwrap();
+        // What time did, and what the first command does, share its position.
+        host.apply(id(8), &batch(150, &[Command::Times(0), Command::Times(0)]), false).unwrap();
+        let at = |index, ordinal, nth, stamp, replay| EventAt {
+            position: Position { index, ordinal },
+            nth,
+            stamp: Stamp(stamp),
+            wall_ms: stamp + 1_000,
+            term: 3,
+            replay,
+        };
+        let expected = [
+            Told::Event(at(7, 1, 0, 100, true), 4),
+            Told::Event(at(8, 0, 0, 150, false), 5),
+            Told::Event(at(8, 0, 1, 150, false), 0),
+            Told::Event(at(8, 1, 0, 150, false), 0),
+        ];
+        assert_eq!(*told.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_state_is_saved_in_the_format_it_needs_and_a_snapshot_taken_in_is_a_jump() {
+        for (command, format) in [(Command::Add(3), 1), (Command::Times(3), 2)] {
+            let (_, host) = hosted();
+            host.apply(LogIdV1 { term: 1, node: 1, index: 4 }, &batch(5, &[Command::Add(2), command]), false).unwrap();
+            let (head, save) = host.freeze().unwrap();
+            assert_eq!(head.format_version, format);
+            let snapshots = MemorySnapshots::default();
+            let stored = snapshots.write(head, &mut |sink| save(sink)).unwrap();
+            let mut bytes = Vec::new();
+            snapshots.open(&stored).unwrap().read_to_end(&mut bytes).unwrap();
+            assert_eq!(u16::from_le_bytes([bytes[1], bytes[2]]), format, "what is saved says so too");
+
+            let (other, told) = heard();
+            drop(other.install(&snapshots, &stored, PlainMembership::default()).unwrap());
+            assert_eq!(*told.lock().unwrap(), [Told::Jump(Position { index: 4, ordinal: 1 })]);
+            assert_eq!(other.freeze().unwrap().0, host.freeze().unwrap().0, "and it is the same state");
+        }
     }
 
     #[test]

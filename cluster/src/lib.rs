@@ -25,6 +25,7 @@ pub mod hello;
 mod host;
 pub mod identity;
 mod known;
+mod level;
 pub mod log;
 pub mod log_gauge;
 pub mod machine;
@@ -64,16 +65,21 @@ pub mod tcp;
 #[cfg(test)]
 mod tests;
 mod tick;
+pub mod time;
 mod timekeeper;
 mod transfer;
 pub mod transport;
+mod warnings;
 
 /// For a log's filter: replication calls it an error that a node has stopped. Why it did the node says itself.
 pub const QUIET: &str = "openraft::raft::raft_inner=off";
 
+pub use answer::Heard;
 pub use cluster::{AGE_UNKNOWN, Applied, Cluster, EventAt, Role, Seen, Status, Witness};
 pub use config::{Config, Observer};
 pub use error::{OpenError, ReadError, Remedy, ReplaceError, StopReason, SubmitError};
+pub use level::FEATURE_LEVEL;
 pub use machine::{LoadError, Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};
 pub use peer_config::{PeerConfig, Secret, Startup};
+pub use standing::Leadership;
 pub use transfer::NoTarget;

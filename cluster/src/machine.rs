@@ -112,8 +112,26 @@ pub trait StateMachine: Clone + Default + Send + Sync + 'static {
     /// What happened, for whoever listens on any node. Not persisted.
     type Event: Clone + Send + Sync + fmt::Debug + 'static;
 
-    /// Version of `Command`'s and `save`'s format that this build writes.
+    /// The highest version of the formats of `Command`, `Reply` and `save` that this build reads. What needs less is
+    /// written as less. A version is ordered only once the cluster's feature level has reached it.
     const FORMAT_VERSION: u16;
+
+    /// The format that `command` needs.
+    fn command_format(command: &Self::Command) -> u16 {
+        let _ = command;
+        1
+    }
+
+    /// The format that `reply` needs.
+    fn reply_format(reply: &Self::Reply) -> u16 {
+        let _ = reply;
+        1
+    }
+
+    /// The format that [`StateMachine::save`] writes this state in.
+    fn state_format(&self) -> u16 {
+        1
+    }
 
     /// Bytes that the reply to `command` may have beyond a few hundred: bounds what the replies of one entry, and of all
     /// commands that wait, can take.

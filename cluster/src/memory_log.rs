@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 
+use crate::entry;
 use crate::log_gauge::LogGauge;
 use crate::raft::{AsyncRuntime, Batch, Entry, LogId, PlainLogId, TypeConfig, Vote};
 
@@ -100,7 +101,9 @@ impl<RT: AsyncRuntime> MemoryLog<RT> {
     /// The stored batches, in order.
     pub fn batches(&self) -> Vec<Batch> {
         let inner = self.lock();
-        inner.entries.values().filter_map(|entry| entry.payload.as_normal().cloned()).collect()
+        let batches = inner.entries.values().filter_map(|entry| entry.payload.as_normal().cloned());
+        // Not the orders of the cluster's own.
+        batches.filter(|batch| entry::decode(&batch.0).is_ok()).collect()
     }
 
     /// Replaces the batch at the log's end.

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::counter::{Command, Counter, Reset};
 use crate::error::{OpenError, StopReason, SubmitError};
 use crate::executor::Inline;
+use crate::machine::Position;
 use crate::memory_log::MemoryLog;
 use crate::raft::TypeConfig;
 use crate::snapshot::MemorySnapshots;
@@ -32,6 +33,7 @@ struct World {
     snapshots: MemorySnapshots,
     wall_ms: Arc<AtomicU64>,
     heard: Heard,
+    jumps: Arc<Mutex<Vec<Position>>>,
     config: Config,
 }
 
@@ -44,6 +46,7 @@ impl World {
             snapshots: MemorySnapshots::default(),
             wall_ms: Arc::new(AtomicU64::new(WALL_MS)),
             heard: Heard::default(),
+            jumps: Arc::default(),
             config,
         }
     }
@@ -54,6 +57,7 @@ impl World {
 
     async fn try_start(&self) -> Result<Cluster<Counter, Rt>, OpenError> {
         let (heard, wall_ms) = (Arc::clone(&self.heard), Arc::clone(&self.wall_ms));
+        let jumps = Arc::clone(&self.jumps);
         let parts = Parts {
             cluster_id: "0".repeat(32),
             node_id: 1,
@@ -67,7 +71,10 @@ impl World {
             remedy: crate::Remedy::default(),
             keep: Box::new(()),
         };
-        let events = Arc::new(move |at: EventAt, event: &Reset| heard.lock().unwrap().push((at, *event)));
+        let events = Arc::new(move |told: crate::Heard<'_, Reset>| match told {
+            crate::Heard::Event(at, event) => heard.lock().unwrap().push((at, *event)),
+            crate::Heard::Jump(to) => jumps.lock().unwrap().push(to),
+        });
         let cluster = Cluster::start(&self.config, parts, events).await?;
         cluster.lead_alone(&self.config).await?;
         Ok(cluster)
@@ -322,7 +329,7 @@ fn an_entry_that_does_not_decode_stops_the_node() {
         world.log = world.log.crash();
         world.log.damage_last(b"no batch");
         let refused = world.try_start().await.map(|_| ()).unwrap_err().to_string();
-        assert!(refused.contains("entry 3 cannot be applied"), "{refused}");
+        assert!(refused.contains("entry 4 cannot be applied"), "{refused}");
     });
 }
 
@@ -344,7 +351,10 @@ fn snapshots_shorten_the_log_and_restart_from_them() {
         let (index, _, _) = cluster.status().snapshot.unwrap();
         assert!(index > 800, "{index}");
         let armed = cluster.submit(Command::ResetIn(60_000)).await.unwrap().witness.clock;
+        assert!(world.jumps.lock().unwrap().is_empty());
         let cluster = world.crash(cluster).await;
+        let jumps = world.jumps.lock().unwrap().clone();
+        assert_eq!(jumps.iter().map(|to| to.index).collect::<Vec<_>>(), [index], "what it held of old is not told");
         assert_eq!(cluster.status().snapshot.map(|(index, ..)| index), Some(index));
         assert_eq!(sum(&cluster).await, 1_000);
         assert!(cluster.read(|_, at| Ok(at.now)).await.unwrap().value >= armed);

@@ -58,7 +58,7 @@ async fn a_directory_of_the_first_version_is_opened_and_its_member_gets_its_inca
     config.segment_bytes = SEGMENT_BYTES as u64;
     config.member.client = "new:13378".to_owned();
     for sum in [43, 44] {
-        let cluster = Cluster::<Counter>::open(config.clone(), Arc::new(|_, _| {})).await.unwrap();
+        let cluster = Cluster::<Counter>::open(config.clone(), Arc::new(|_| {})).await.unwrap();
         assert_eq!(cluster.cluster_id(), "ab".repeat(16));
         assert_eq!(cluster.submit(Command::Add(1)).await.unwrap().reply, sum);
         let [(1, member)] = &cluster.status().members[..] else { panic!("{:?}", cluster.status().members) };

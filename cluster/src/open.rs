@@ -21,7 +21,6 @@ use crate::peer_config::{PeerConfig, Startup};
 use crate::raft::TokioRuntime;
 use crate::replica::{Mark, Replica};
 use crate::snapshot::SledSnapshots;
-use crate::snapshotter::FEATURE_LEVEL;
 use crate::start::Parts;
 use crate::tcp::TcpPeers;
 use crate::timekeeper::{WallClock, system_wall_clock};
@@ -104,7 +103,6 @@ async fn open_among(
         reception: tcp,
         random: Box::new(random),
         startup,
-        feature_level: FEATURE_LEVEL,
     };
     joining.take_part::<TokioRuntime>(&config, &peers, host, mark).await
 }

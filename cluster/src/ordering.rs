@@ -120,7 +120,7 @@ fn answer<RT: AsyncRuntime>(batch: Vec<Proposal<RT>>, lead: Lead, replies: Repli
         };
         // The applier answers each command of an entry; without its reply a proposal is dropped, hence unknown.
         if let Some(reply) = reply {
-            proposal.answer(Answer { reply, position, clock, term: lead.term });
+            proposal.answer(Ok(Answer { reply, position, clock, term: lead.term }));
         }
     }
 }

@@ -124,6 +124,9 @@ pub enum OrderedV1 {
     NotOrdered,
     /// It may or may not take effect.
     Unknown,
+    /// It was surely not appended and never will be: no node could apply it. One line. Said as of feature level 2, which
+    /// every member's build knows; before that such a command is [`OrderedV1::NotOrdered`].
+    Refused(String),
 }
 
 /// A read index: what a follower's linearizable read must have applied, and the leader's clock after the proof.

@@ -8,7 +8,7 @@ use openraft::errors::RaftError;
 use openraft::type_config::TypeConfigExt;
 
 use crate::cluster::Node;
-use crate::forwarded;
+use crate::forwarded::{self, Fitness};
 use crate::machine::Stamp;
 use crate::network;
 use crate::peer::{
@@ -94,7 +94,8 @@ impl<RT: AsyncRuntime> Node<RT> {
     async fn order_forwarded(&self, commands: Vec<ForwardedV1>) -> Result<PeerAnswerV1, String> {
         match self.standings.now() {
             Standing::Leads(_) | Standing::Elected => {
-                let outcomes = forwarded::order(&self.intake, commands, self.request_timeout).await?;
+                let fitness = Fitness { host: &*self.host, warnings: &self.unfit };
+                let outcomes = forwarded::order(&self.intake, &fitness, commands, self.request_timeout).await?;
                 Ok(PeerAnswerV1::Forward(outcomes))
             }
             other => Ok(PeerAnswerV1::NotLeader(other.hint())),

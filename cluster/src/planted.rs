@@ -43,6 +43,20 @@ pub enum Bug {
     KeyTtlEndsGrant,
     /// What may have been ordered is ordered again.
     UnknownRetried,
+    /// What became free is handed on to the first in line, attached or not.
+    GrantToDetached,
+    /// A request that is repeated goes to the end of the line.
+    PlaceLostByRepeat,
+    /// A grant is returned as undelivered though its token was heard of.
+    UndeliveredAfterHeard,
+    /// DETACH does not ask which request.
+    StaleDetach,
+    /// A snapshot forgets who waits.
+    WaitersForgottenBySnapshot,
+    /// Waiters of an edge that is gone stay attached until it lapses.
+    AwayIgnored,
+    /// What an edge has answered is detached all the same.
+    DetachedAfterAnswer,
 }
 
 /// Is `bug` put in?

@@ -48,7 +48,7 @@ pub struct Answer {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// Surely not appended: there was no room in the queue in time.
     NoRoom,
@@ -56,6 +56,8 @@ pub enum NoAnswer {
     Withdrawn,
     /// Surely not appended: the proposer let go of it, since the node stops or it does not lead any more.
     Stopped,
+    /// Surely not appended, and never will be: the leader says why.
+    Refused(String),
     /// Handed to replication; it may take effect.
     Unknown,
 }
@@ -79,7 +81,7 @@ pub struct Proposal<RT: AsyncRuntime> {
     deadline: InstantOf<TypeConfig<RT>>,
     origin: Origin,
     state: Arc<AtomicU8>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Result<Answer, String>>,
     _room: OwnedSemaphorePermit,
 }
 
@@ -116,8 +118,8 @@ impl<RT: AsyncRuntime> Proposal<RT> {
         if self.answer.is_closed() || self.patience() < WORTH_A_TRY { None } else { Some(self) }
     }
 
-    /// Answers it. Nobody may be listening any more.
-    pub fn answer(self, answer: Answer) {
+    /// Answers it, or says why it will never be ordered. Nobody may be listening any more.
+    pub fn answer(self, answer: Result<Answer, String>) {
         let _ = self.answer.send(answer);
     }
 }
@@ -147,15 +149,19 @@ pub struct Waiter<RT: AsyncRuntime> {
     /// Until when it waits for its turn.
     pub deadline: InstantOf<TypeConfig<RT>>,
     ticket: Ticket,
-    answered: oneshot::Receiver<Answer>,
+    answered: oneshot::Receiver<Result<Answer, String>>,
 }
 
 impl<RT: AsyncRuntime> Waiter<RT> {
     /// The answer, if it comes until `deadline`; `None` when that passes.
     pub async fn answered_until(&mut self, deadline: InstantOf<TypeConfig<RT>>) -> Option<Result<Answer, NoAnswer>> {
         let answered = TypeConfig::<RT>::timeout_at(deadline, &mut self.answered).await.ok()?;
-        // The proposer let go of it: while it was queued, or with an unknown outcome.
-        Some(answered.map_err(|_| if self.withdraw() { NoAnswer::Stopped } else { NoAnswer::Unknown }))
+        Some(match answered {
+            Ok(answer) => answer.map_err(NoAnswer::Refused),
+            // The proposer let go of it: while it was queued, or with an unknown outcome.
+            Err(_) if self.withdraw() => Err(NoAnswer::Stopped),
+            Err(_) => Err(NoAnswer::Unknown),
+        })
     }
 
     /// Withdraws the proposal; false if it is handed off.

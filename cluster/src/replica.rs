@@ -10,12 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::level::FIRST_FEATURE_LEVEL;
 use crate::machine::{Position, Stamp, StateMachine};
 use crate::persisted::LogIdV1;
 use crate::raft::PlainMembership;
-
-/// The feature level that every cluster begins with.
-pub const FIRST_FEATURE_LEVEL: u16 = 1;
 
 /// How far the state is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +119,11 @@ impl<M: StateMachine> Replica<M> {
         drop(state);
         self.mark.send_replace(mark);
         result
+    }
+
+    /// The cluster's feature level; 0 before the first entry.
+    pub fn level(&self) -> u16 {
+        self.mark.borrow().feature_level
     }
 
     /// How far the state is, now and from now on.

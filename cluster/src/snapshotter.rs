@@ -20,8 +20,6 @@ use crate::raft::{AsyncRuntime, Member, NodeId, PlainLeaderId, PlainMembership, 
 use crate::snapshot::{Head, SnapshotError, SnapshotStore, Stored};
 use crate::stop::Stop;
 
-/// The feature level this build writes and reads. A leader will raise it once all members support a higher one.
-pub const FEATURE_LEVEL: u16 = 1;
 /// Pause before a snapshot is tried again for which the disk had no room.
 const RETRY_FULL_AFTER: Duration = Duration::from_secs(1);
 

@@ -132,6 +132,32 @@ impl<RT: AsyncRuntime> Standings<RT> {
     }
 }
 
+/// Tells whether this node leads, now and when that changes. Does not keep the node running.
+pub struct Leadership<RT: AsyncRuntime>(Standings<RT>);
+
+impl<RT: AsyncRuntime> Leadership<RT> {
+    pub(crate) fn of(standings: &Standings<RT>) -> Self {
+        Self(standings.clone())
+    }
+
+    /// Does it lead, with all applied that was committed before?
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        matches!(self.0.now(), Standing::Leads(_))
+    }
+
+    /// Resolves when that is no longer as it `was`; never after replication has ended.
+    pub async fn changed(&self, was: bool) {
+        loop {
+            let standing = self.0.now();
+            if matches!(standing, Standing::Leads(_)) != was {
+                return;
+            }
+            self.0.leaves(standing).await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,7 @@ use crate::error::{OpenError, Remedy, StopReason};
 use crate::executor::{self, Executor};
 use crate::host::{Host, Hosted};
 use crate::known::keep_known;
+use crate::level::Raiser;
 use crate::log_gauge::LogGauge;
 use crate::machine::StateMachine;
 use crate::network::{Members, Network};
@@ -37,6 +38,7 @@ use crate::tick::{Ticker, Wanted};
 use crate::timekeeper::Timekeeper;
 use crate::transfer::Transfer;
 use crate::transport::Transport;
+use crate::warnings::Warnings;
 
 pub use crate::bootstrap::Peers;
 pub use crate::timekeeper::WallClock;
@@ -128,7 +130,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         let committed = log.read_committed().await.map_err(|error| OpenError::Raft(error.to_string()))?;
         host.committed_before(committed.map_or(0, |id| id.index));
         check_joint(&mut log, &around, config, remedy).await?;
-        let applier = Applier { host, around: Arc::clone(&around), latest: Arc::clone(&latest) };
+        let applier = Applier { host: Arc::clone(&host), around: Arc::clone(&around), latest: Arc::clone(&latest) };
         let members = Members::<RT>::default();
         let network = Network {
             transport: Arc::clone(&transport),
@@ -147,6 +149,7 @@ impl<RT: AsyncRuntime> Node<RT> {
         let (rounds, reads) = reads::channel();
         let node = Self {
             cluster_id,
+            host,
             peers,
             node_id,
             raft,
@@ -157,6 +160,7 @@ impl<RT: AsyncRuntime> Node<RT> {
             mark,
             freshness: Mutex::default(),
             intake,
+            unfit: Warnings::default(),
             rounds,
             wanted: Arc::new(Wanted::default()),
             log: gauge,
@@ -265,6 +269,7 @@ impl<RT: AsyncRuntime> Node<RT> {
             transport: Arc::clone(&self.transport),
         };
         run_until_stop::<RT>(&self.stop, keep_known(self.standings.clone(), Arc::clone(&self.transport)));
+        run_until_stop::<RT>(&self.stop, Raiser::of(self, self.host.supports()).run());
         run_until_stop::<RT>(&self.stop, crash.run());
         run_until_stop::<RT>(&self.stop, Transfer::new(self).leave_full_disk(Arc::clone(&self.log)));
         run_until_stop::<RT>(&self.stop, rounds.run(reads));

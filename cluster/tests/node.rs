@@ -11,7 +11,7 @@ use tenure_cluster::{Cluster, Config, OpenError, StopReason};
 use tokio::runtime::Runtime;
 
 async fn open(dir: &Path) -> Result<Cluster<Counter>, OpenError> {
-    Cluster::open(Config::single(dir), Arc::new(|_, _| {})).await
+    Cluster::open(Config::single(dir), Arc::new(|_| {})).await
 }
 
 async fn sum(cluster: &Cluster<Counter>) -> u64 {
@@ -105,7 +105,7 @@ async fn a_changed_address_is_taken_into_the_membership() {
     for client in ["first:13378", "second:13378"] {
         let mut config = Config::single(dir.path());
         config.member = Member { client: client.to_owned(), ..Member::default() };
-        let cluster = Cluster::<Counter>::open(config, Arc::new(|_, _| {})).await.unwrap();
+        let cluster = Cluster::<Counter>::open(config, Arc::new(|_| {})).await.unwrap();
         let members = cluster.status().members;
         assert_eq!(members.iter().map(|(_, member)| member.client.as_str()).collect::<Vec<_>>(), [client]);
         cluster.shutdown().await;
@@ -119,7 +119,7 @@ async fn snapshots_keep_the_directory_small_and_are_started_from() {
     config.segment_bytes = 256 * 1024;
     config.snapshot_log_bytes = 1024 * 1024;
     config.log_margin_bytes = 256 * 1024;
-    let cluster = Cluster::<Counter>::open(config.clone(), Arc::new(|_, _| {})).await.unwrap();
+    let cluster = Cluster::<Counter>::open(config.clone(), Arc::new(|_| {})).await.unwrap();
     let mut count = 0;
     while cluster.status().snapshot.is_none() || cluster.status().log_bytes > 2 * 1024 * 1024 || count < 3_000 {
         cluster.submit(Command::Padded(vec![7; 2_000])).await.unwrap();
@@ -127,7 +127,7 @@ async fn snapshots_keep_the_directory_small_and_are_started_from() {
         assert!(cluster.status().log_bytes < 64 * 1024 * 1024, "the log is never shortened");
     }
     cluster.shutdown().await;
-    let cluster = Cluster::<Counter>::open(config.clone(), Arc::new(|_, _| {})).await.unwrap();
+    let cluster = Cluster::<Counter>::open(config.clone(), Arc::new(|_| {})).await.unwrap();
     assert!(cluster.status().snapshot.is_some());
     assert_eq!(sum(&cluster).await, count);
     cluster.shutdown().await;
@@ -135,7 +135,7 @@ async fn snapshots_keep_the_directory_small_and_are_started_from() {
     for snapshot in fs::read_dir(dir.path().join("snapshots")).unwrap() {
         fs::remove_dir_all(snapshot.unwrap().path()).unwrap();
     }
-    let Err(refused) = Cluster::<Counter>::open(config, Arc::new(|_, _| {})).await else {
+    let Err(refused) = Cluster::<Counter>::open(config, Arc::new(|_| {})).await else {
         panic!("a log without its beginning was taken for a whole one")
     };
     assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");

@@ -56,7 +56,7 @@ impl Rig {
         let peers = self.peers(id);
         let tcp = bind(&peers).await;
         let startup = watch::Sender::new(Startup::default());
-        let opened = Cluster::open_among(self.config(id), peers, tcp, startup, Arc::new(|_, _| {}));
+        let opened = Cluster::open_among(self.config(id), peers, tcp, startup, Arc::new(|_| {}));
         tokio::time::timeout(PATIENCE, opened).await.unwrap()
     }
 
@@ -196,24 +196,24 @@ fn contents(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_is_of_a_single_node_or_of_one_of_several() {
     let rig = Rig::new(2);
-    let single = Cluster::<Counter>::open(rig.config(1), Arc::new(|_, _| {})).await.unwrap();
+    let single = Cluster::<Counter>::open(rig.config(1), Arc::new(|_| {})).await.unwrap();
     let id = single.cluster_id().to_owned();
     single.shutdown().await;
     let before = contents(rig.path(1));
     let line = refused(rig.open(1).await);
     assert!(contents(rig.path(1)) == before, "a directory that is refused was changed");
     assert!(line.contains("single node 1 of cluster") && line.contains(&id) && line.contains("--peers 1="), "{line}");
-    let single = Cluster::<Counter>::open(rig.config(1), Arc::new(|_, _| {})).await.unwrap();
+    let single = Cluster::<Counter>::open(rig.config(1), Arc::new(|_| {})).await.unwrap();
     assert_eq!(add(&single).await, 1);
     single.shutdown().await;
 
     let mut rig = Rig::new(2);
     let waiting = tokio::time::timeout(Duration::from_millis(300), rig.open(1)).await;
     assert!(waiting.is_err(), "node 2 is not there");
-    let line = refused(Cluster::<Counter>::open(rig.config(1), Arc::new(|_, _| {})).await);
+    let line = refused(Cluster::<Counter>::open(rig.config(1), Arc::new(|_| {})).await);
     assert!(line.contains("not founded yet") && line.contains("--peers"), "{line}");
     stop(rig.open_all().await).await;
-    let line = refused(Cluster::<Counter>::open(rig.config(2), Arc::new(|_, _| {})).await);
+    let line = refused(Cluster::<Counter>::open(rig.config(2), Arc::new(|_| {})).await);
     assert!(line.contains("several") || line.contains("voters"), "{line}");
 
     let other = rig.dirs.remove(&1).unwrap();

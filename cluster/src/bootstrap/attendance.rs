@@ -1,5 +1,5 @@
 //! What a node does, as long as it takes part, to stay in touch: it tells the cluster where it is itself when the
-//! membership says otherwise and, while it leads, raises the feature level and gives a replaced member its vote back.
+//! membership says otherwise and, while it leads, gives a replaced member its vote back.
 //!
 //! Everything is done again until it is so: with a growing pause up to [`PAUSE_MAX`], and at once when the membership or
 //! the leader changes.
@@ -12,16 +12,12 @@ use openraft::async_runtime::watch::WatchReceiver;
 use openraft::async_runtime::{Instant, Select2};
 use openraft::type_config::TypeConfigExt;
 use openraft::type_config::alias::InstantOf;
-use tokio::sync::watch;
 
 use super::doorman::Register;
-use super::level;
 use super::run::ask_peer;
-use crate::entry::{self, ControlV1};
 use crate::error::StopReason;
 use crate::peer::{AdmitV1, AdmittedV1, PeerRequestV1};
-use crate::raft::{AsyncRuntime, Batch, Member, NodeId, Raft, TypeConfig};
-use crate::replica::Mark;
+use crate::raft::{AsyncRuntime, Member, NodeId, Raft, TypeConfig};
 use crate::standing::ServerWatch;
 use crate::stop::Stop;
 use crate::timekeeper::Timekeeper;
@@ -44,16 +40,12 @@ pub struct Attendance<RT: AsyncRuntime> {
     pub node: NodeId,
     /// This node as a member.
     pub member: Member,
-    /// This build's feature level.
-    pub feature_level: u16,
     /// Replication.
     pub raft: Raft<RT>,
     /// For the membership and the leader.
     pub server: ServerWatch<RT>,
     /// Whether this node leads.
     pub time: Arc<Timekeeper<RT>>,
-    /// The cluster's feature level.
-    pub mark: watch::Receiver<Mark>,
     /// The way to the peers.
     pub transport: Arc<dyn Transport>,
     /// How the node stops when the cluster has replaced it.
@@ -72,7 +64,6 @@ impl<RT: AsyncRuntime> Attendance<RT> {
                 Register(Arc::clone(&server.committed_membership_config))
             };
             let is_settled = self.announce(&now).await;
-            self.raise_level(&now).await;
             self.finish_change(&mut half_way).await;
             self.promote(&now).await;
             let after = if is_settled {
@@ -183,23 +174,6 @@ impl<RT: AsyncRuntime> Attendance<RT> {
             Ok(Ok(_)) => tracing::info!("node {id} has caught up and votes now"),
             Ok(Err(error)) => tracing::debug!("node {id} was not given its vote: {error}"),
             Err(_) => tracing::debug!("node {id} was not given its vote in time"),
-        }
-    }
-
-    async fn raise_level(&self, register: &Register) {
-        if self.time.lead().is_none() {
-            return;
-        }
-        let now = self.mark.borrow().feature_level;
-        let others = register.members().map(|(id, _)| id).filter(|id| *id != self.node);
-        let Some(level) = level::raise(now, self.feature_level, others, &self.transport.links()) else { return };
-        // It does not fail; and if it did, the next look would try again, as it does when nobody commits the entry.
-        let Ok(order) = entry::encode_control(&ControlV1::RaiseFeatureLevel(level)) else { return };
-        let write = self.raft.client_write(Batch(order));
-        match TypeConfig::<RT>::timeout(self.request_timeout, write).await {
-            Ok(Ok(_)) => tracing::info!("the cluster's feature level is {level} now"),
-            Ok(Err(error)) => tracing::debug!("the feature level was not raised to {level}: {error}"),
-            Err(_) => tracing::debug!("the feature level was not raised to {level} in time"),
         }
     }
 }

@@ -39,8 +39,6 @@ pub struct Joining<L> {
     pub random: Random,
     /// Told what is waited for.
     pub startup: watch::Sender<Startup>,
-    /// This build's feature level.
-    pub feature_level: u16,
 }
 
 /// Does `peers` make sense for node `me`?
@@ -93,7 +91,7 @@ impl<L> Joining<L> {
             candidate: Candidate::new(Arc::clone(&self.ledger), roll, Arc::clone(&transport), Arc::clone(&executor)),
             reception: Arc::clone(&self.reception),
             member: config.member.clone(),
-            feature_level: self.feature_level,
+            feature_level: host.supports(),
             is_blank,
             random: self.random,
             wall: Arc::clone(&self.parts.wall),
@@ -108,7 +106,7 @@ impl<L> Joining<L> {
         self.parts.cluster_id = identity.cluster_id_hex();
         self.parts.transport = Arc::clone(&transport);
         self.parts.peers = peers.peers.clone();
-        self.reception.introduce(hello(&identity, &config.member, self.feature_level, false));
+        self.reception.introduce(hello(&identity, &config.member, host.supports(), false));
         let node = Arc::new(Node::start(config, self.parts, host, mark).await?);
         // The only one of a list of one, now given a longer list.
         if peers.peers.len() > 1 && node.voters().await? == [node.node_id] {
@@ -126,22 +124,20 @@ impl<L> Joining<L> {
         if let Some(voters) = voters {
             node.found(voters).await?;
         }
-        attend(&node, config, self.feature_level, transport);
+        attend(&node, config, transport);
         self.startup.send_replace(Startup::Started);
         Ok(node)
     }
 }
 
 /// Starts what keeps the node in touch.
-fn attend<RT: AsyncRuntime>(node: &Node<RT>, config: &Config, feature_level: u16, transport: Arc<dyn Transport>) {
+fn attend<RT: AsyncRuntime>(node: &Node<RT>, config: &Config, transport: Arc<dyn Transport>) {
     let attendance = Attendance::<RT> {
         node: node.node_id,
         member: config.member.clone(),
-        feature_level,
         raft: node.raft.clone(),
         server: node.raft.server_metrics(),
         time: Arc::clone(&node.time),
-        mark: node.mark.clone(),
         transport,
         stop: Arc::clone(&node.stop),
         request_timeout: config.request_timeout,

@@ -2,7 +2,7 @@
 //! node has nothing to do with. See "Who takes part" in `DESIGN.md`.
 //!
 //! Model: what a node belongs to stands in its data directory's identity and is written there before anybody is told.
-//! Pure parts decide (`roll`, `doorman`, `admission`, `level`, and the plan in `replacing`); around them are the node
+//! Pure parts decide (`roll`, `doorman`, `admission`, and the plan in `replacing`); around them are the node
 //! before it takes part (`candidate`, `run`, `joining`) and the node that does (`serving`, `attendance`).
 //!
 //! Invariants: a cluster is begun by one node alone, its founder, and only after all (or a majority) of the nodes in
@@ -18,7 +18,6 @@ pub mod candidate;
 pub mod doorman;
 pub mod hinted;
 pub mod joining;
-mod level;
 #[cfg(test)]
 mod pure_tests;
 mod replacing;
@@ -28,7 +27,7 @@ pub mod serving;
 #[cfg(test)]
 mod sim_later_tests;
 #[cfg(test)]
-mod sim_net;
+pub mod sim_net;
 #[cfg(test)]
 mod sim_tests;
 

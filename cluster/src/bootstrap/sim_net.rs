@@ -22,6 +22,7 @@ use crate::executor::Inline;
 use crate::hello::HelloV1;
 use crate::host::Hosted;
 use crate::identity::{Belonging, ClusterId, Identity};
+use crate::level::FEATURE_LEVEL;
 use crate::memory_log::MemoryLog;
 use crate::peer::{PeerAnswerV1, PeerRequestV1};
 use crate::peer_config::{PeerConfig, Secret, Startup};
@@ -43,7 +44,7 @@ const AWAY: Duration = Duration::from_millis(700);
 /// What a node says that was just made.
 pub fn greeting(id: NodeId) -> HelloV1 {
     let identity = Identity { node_id: id, incarnation: id * 100, several: true, belonging: None };
-    hello(&identity, &super::at(&format!("peer-{id}")), 1, true)
+    hello(&identity, &super::at(&format!("peer-{id}")), FEATURE_LEVEL, true)
 }
 
 /// What a node has on disk.
@@ -99,7 +100,7 @@ impl Flags {
     /// For nodes 1..=count at `peer-1` and so on.
     pub fn of(count: u64) -> Self {
         let peers = (1..=count).map(|id| (id, format!("peer-{id}"))).collect();
-        Self { peers, majority: false, feature_level: 1 }
+        Self { peers, majority: false, feature_level: FEATURE_LEVEL }
     }
 }
 
@@ -259,7 +260,7 @@ impl World {
             bootstrap_majority: flags.majority,
         };
         let replica = Arc::new(Replica::<Counter>::default());
-        let host = Hosted::new(Arc::clone(&replica), Arc::new(|_, _| {})).supporting(flags.feature_level);
+        let host = Hosted::new(Arc::clone(&replica), Arc::new(|_| {})).supporting(flags.feature_level);
         let mut drawn = (id << 8) + life;
         let joining = Joining {
             parts: Parts {
@@ -283,7 +284,6 @@ impl World {
                 Ok(())
             }),
             startup,
-            feature_level: flags.feature_level,
         };
         let joined = joining.take_part::<Rt>(&config, &peers, Arc::new(host), replica.mark());
         let dies = async { drop(killed.wait_for(|killed| *killed).await) };

@@ -10,6 +10,7 @@ use openraft_rt_sim::SimRuntime;
 use super::sim_net::{C, Flags, Rt, World};
 use crate::cluster::{Cluster, Role};
 use crate::counter::{Command, Counter};
+use crate::error::SubmitError;
 use crate::identity::hex;
 use crate::peer_config::Startup;
 use crate::raft::NodeId;
@@ -266,11 +267,27 @@ fn lists_that_differ_are_noticed_and_both_are_named() {
     });
 }
 
+async fn sum(world: &World, id: u64) -> u64 {
+    world.node(id).unwrap().read(|counter, at| counter.sum(at)).await.unwrap().value
+}
+
+/// While an old build is a member, a command that it could not read is not ordered, and all others are.
+async fn waits_for_the_level(world: &World, id: u64) {
+    let node = world.node(id).unwrap();
+    let before = sum(world, id).await;
+    let started = C::now();
+    let refused = node.submit_within(Command::Times(3), Duration::from_millis(700)).await.unwrap_err();
+    let SubmitError::Unavailable(why) = refused else { panic!("{refused}") };
+    assert!(why.contains("feature level 1") && why.contains("an older build"), "{why}");
+    assert_eq!((C::now() - started).as_millis(), 700, "no longer than it was given");
+    assert_eq!(node.submit(Command::Add(1)).await.unwrap().reply, before + 1);
+}
+
 #[test]
 fn the_level_rises_once_every_build_supports_it_and_stays() {
     in_simulation(12, async {
-        let (world, old) = (World::default(), Flags::of(3));
-        let new = Flags { feature_level: 2, ..Flags::of(3) };
+        let (world, new) = (World::default(), Flags::of(3));
+        let old = Flags { feature_level: 1, ..Flags::of(3) };
         world.start(1, "peer-1", &new);
         world.start(2, "peer-2", &new);
         world.start(3, "peer-3", &old);
@@ -278,10 +295,18 @@ fn the_level_rises_once_every_build_supports_it_and_stays() {
         C::sleep(Duration::from_secs(60)).await;
         let level = |id| world.node(id).map(|node| node.status().feature_level);
         assert!((1..=3).all(|id| level(id) == Some(1)), "one node is of an old build");
+        waits_for_the_level(&world, 1).await;
+        waits_for_the_level(&world, 2).await;
         world.kill(3);
         C::sleep(Duration::from_secs(60)).await;
         assert!((1..=2).all(|id| level(id) == Some(1)), "a node that is away is waited for");
+        let waiting = {
+            let node = world.node(2).unwrap();
+            C::spawn(async move { node.submit(Command::Times(3)).await.unwrap().reply })
+        };
+        let sum = sum(&world, 1).await;
         world.start(3, "peer-3", &new);
+        assert_eq!(waiting.await.unwrap(), 3 * sum, "it is ordered once the level is reached");
         for id in 1..=3 {
             until("the level", || level(id).filter(|level| *level == 2)).await;
         }

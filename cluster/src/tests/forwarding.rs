@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use bytes::Bytes;
 use openraft::type_config::TypeConfigExt;
 
 use super::{C, Fate, Filter, Node, World, config, ms_since, now, simulated, sleep};
+use crate::cluster::Role;
 use crate::counter::{Command, Counter};
 use crate::entry;
 use crate::error::SubmitError;
+use crate::level::FEATURE_LEVEL;
+use crate::proposal::NoAnswer;
 
 async fn submit_all(node: &Node, count: usize) -> Vec<u64> {
     let one = || {
@@ -46,6 +51,8 @@ fn a_lone_command_through_a_follower_goes_at_once() {
     simulated(12, async {
         let world = World::of(3).await;
         let (_, follower) = world.follower().await;
+        // The entry that raises the feature level is past.
+        follower.submit(Command::Times(1)).await.unwrap();
         let before = now();
         let first = follower.submit(Command::Add(3)).await.unwrap();
         assert!(ms_since(before) <= 5, "one way to the leader, one round of replication, one way back");
@@ -231,6 +238,43 @@ fn what_is_queued_at_a_leader_that_is_deposed_finds_the_next_one() {
         assert!(forwards.iter().all(|(from, to)| *from != old && *to == new), "forwarded once: {forwards:?}");
         assert_eq!(world.settled().await, 1);
     });
+}
+
+#[test]
+fn what_no_node_could_apply_goes_no_further_than_the_leader() {
+    simulated(17, async {
+        let world = World::of(3).await;
+        let (_, leader) = world.leader().await;
+        // The level is there first: until then the leader could not say so.
+        assert_eq!(leader.submit(Command::Times(2)).await.unwrap().reply, 0);
+        let (_, follower) = world.follower().await;
+        let before = now();
+        let refused =
+            follower.node().intake.propose(Some(Bytes::from_static(b"junk")), 0, Duration::from_secs(5)).await;
+        let NoAnswer::Refused(why) = refused.unwrap_err() else { panic!("not refused") };
+        assert!(why.contains("expected Command") && ms_since(before) < 100, "at once, not when its time is up: {why}");
+        assert_eq!(follower.submit(Command::Times(2)).await.unwrap().reply, 0);
+        assert_eq!(submit_all(&follower, 100).await.len(), 100);
+        assert_eq!(world.settled().await, 100);
+        assert_eq!(world.nodes().len(), 3);
+        assert!(world.nodes().iter().all(|(_, node)| node.status().role != Role::Stopped), "no node took it in");
+    });
+}
+
+#[test]
+fn a_new_cluster_reaches_this_builds_level_by_itself_at_once() {
+    for size in [1, 3] {
+        simulated(18, async {
+            let world = World::of(size).await;
+            world.leader().await;
+            let before = now();
+            for (id, node) in world.nodes() {
+                assert_eq!(node.submit(Command::Times(2)).await.unwrap().reply, 0, "node {id} of {size}");
+                assert_eq!(node.status().feature_level, FEATURE_LEVEL);
+            }
+            assert!(ms_since(before) < 200, "{} ms", ms_since(before));
+        });
+    }
 }
 
 #[test]

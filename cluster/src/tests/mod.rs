@@ -174,7 +174,7 @@ impl World {
             remedy: crate::Remedy::default(),
             keep: Box::new(()),
         };
-        let node = Cluster::start(&self.config, parts, Arc::new(|_, _| {})).await.unwrap();
+        let node = Cluster::start(&self.config, parts, Arc::new(|_| {})).await.unwrap();
         self.net().hosts.get_mut(&id).unwrap().node = Some(node);
     }
 

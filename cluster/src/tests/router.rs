@@ -9,6 +9,7 @@ use openraft::type_config::TypeConfigExt;
 use tokio::sync::watch;
 
 use super::{C, Fate, Net, Node};
+use crate::bootstrap::sim_net::greeting;
 use crate::codec::{self, Kind};
 use crate::peer::{PeerAnswerV1, PeerRequestV1};
 use crate::raft::NodeId;
@@ -139,7 +140,7 @@ impl Transport for Router {
             (net.hosts[&self.from].known.keys().copied().collect(), net.unlinked.clone())
         };
         let stands = |id| !down.contains(&id) && Self::way(self.from, self.life, &self.net, id).is_some();
-        let link = |id| LinkState { connected: stands(id), ..LinkState::default() };
+        let link = |id| LinkState { connected: stands(id), hello: Some(greeting(id)), trouble: None };
         known.into_iter().map(|id| (id, link(id))).collect()
     }
 }

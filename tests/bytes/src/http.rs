@@ -73,7 +73,7 @@ impl Node {
             request_timeout: Duration::from_secs(60),
             ..Config::single(dir.path().join("data"))
         };
-        let cluster = runtime.block_on(Cluster::<Keyspace>::open(config, Arc::new(|_, _| {}))).unwrap();
+        let cluster = runtime.block_on(Cluster::<Keyspace>::open(config, Arc::new(|_| {}))).unwrap();
         let router = Api::new(cluster, metrics, dir.path().to_owned(), Duration::from_secs(60)).router();
         Self { runtime, router, _dir: dir }
     }

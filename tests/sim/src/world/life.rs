@@ -124,7 +124,7 @@ impl World {
             remedy: Remedy::default(),
             keep: Box::new(()),
         };
-        let node = Cluster::start(&config, parts, Arc::new(|_, _| {})).await?;
+        let node = Cluster::start(&config, parts, Arc::new(|_| {})).await?;
         Ok(Opened { node, writer, log, found })
     }
 
