@@ -12,7 +12,7 @@ use super::convert::{self, Kind, Query};
 use super::patience::Patience;
 use super::problem::{Code, Problem};
 use super::{Api, body};
-use crate::keyspace::{KeyTtl, Keyspace};
+use crate::keyspace::{KeyTtl, Keyspace, Reply};
 
 const POSITION: HeaderName = HeaderName::from_static("tenure-position");
 const CLOCK: HeaderName = HeaderName::from_static("tenure-clock");
@@ -154,8 +154,12 @@ impl Api {
 
     async fn read(&self, query: Query, reads: Reads<'_>) -> Result<Answered, Failed> {
         match query {
-            Query::Held { key, token } => reads.op(|machine, at| machine.held(&key, token, at)).await,
-            Query::Check { key, fence } => reads.op(|machine, at| machine.check(&key, fence, at)).await,
+            Query::Held { key, token } => {
+                reads.op(|machine, at| Ok(machine.held(&key, token, at)?.map(Reply::from))).await
+            }
+            Query::Check { key, fence } => {
+                reads.op(|machine, at| Ok(machine.check(&key, fence, at)?.map(Reply::Op))).await
+            }
             Query::Get(key) => {
                 let seen = reads.see(|machine, at| machine.get(&key, at)).await.map_err(Problem::from)?;
                 let body = convert::view(seen.value.as_ref(), seen.witness.clock);
@@ -234,13 +238,11 @@ impl Reads<'_> {
 
     async fn op(
         &self,
-        read: impl Fn(&Keyspace, ReadAt) -> Result<Result<crate::keyspace::OpReply, crate::keyspace::Refusal>, NeedsTick>
-        + Send
-        + Sync,
+        read: impl Fn(&Keyspace, ReadAt) -> Result<Result<Reply, crate::keyspace::Refusal>, NeedsTick> + Send + Sync,
     ) -> Result<Answered, Failed> {
         let seen = self.see(read).await.map_err(Problem::from)?;
-        match &seen.value {
-            Ok(reply) => self.answered(&seen, convert::op(reply)),
+        match seen.value.as_ref().map_or_else(Err, |reply| convert::reply(reply, seen.witness.clock)) {
+            Ok(body) => self.answered(&seen, body),
             Err(refusal) => Err(Failed { problem: Box::new(refusal.into()), witness: Some(seen.witness) }),
         }
     }

@@ -116,6 +116,7 @@ impl Metrics {
             EventKind::Broken => "broken",
             EventKind::Deleted if event.fence.is_some() => "deleted",
             EventKind::Deleted | EventKind::Created => return,
+            EventKind::Waiting | EventKind::WaitEnded | EventKind::Detached => return,
         };
         self.ended.get_or_create(&[("reason", reason)]).inc();
     }

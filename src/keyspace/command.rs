@@ -50,6 +50,36 @@ pub struct Acquire {
     pub once: bool,
 }
 
+/// The process that holds a client's socket: a node, in one of its lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EdgeId {
+    /// The node.
+    pub node: u64,
+    /// Which of its lives: drawn at random when the process starts.
+    pub incarnation: u64,
+}
+
+/// Where a waiter is waited for: a request that an edge holds open. A command that names another than the waiter's own
+/// is stale and does nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Attach {
+    /// The edge.
+    pub edge: EdgeId,
+    /// Its number for the request; never used twice in a life.
+    pub request: u64,
+}
+
+/// OP ACQUIRE that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// What is asked for.
+    pub ask: Acquire,
+    /// How long to wait for it, from when this is applied: 1..=86 400 000.
+    pub wait_ms: u64,
+    /// Who is told.
+    pub attach: Attach,
+}
+
 /// A command of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -133,6 +163,57 @@ pub enum Command {
         /// Is this the live grant's fence?
         fence: u64,
     },
+    // From here on format 2.
+    /// OP ACQUIRE, waiting: granted at once, refused, or put in line. A repeat by the same token keeps its place.
+    Wait(Wait),
+    /// The client of a waiting request went away: its waiter is passed over, its place kept for a while; a grant that it
+    /// was not told of is returned.
+    Detach {
+        /// The lease.
+        key: Key,
+        /// The waiter's secret, hashed.
+        token: TokenHash,
+        /// The request.
+        attach: Attach,
+    },
+    /// The wait of a request is over: its waiter goes.
+    Cancel {
+        /// The lease.
+        key: Key,
+        /// The waiter's secret, hashed.
+        token: TokenHash,
+        /// The request.
+        attach: Attach,
+    },
+    /// An edge that has waiters is still there. Waiters of the same node's other lives are detached.
+    Presence {
+        /// The edge.
+        edge: EdgeId,
+    },
+    /// An edge is gone: its waiters are detached.
+    Away {
+        /// The edge.
+        edge: EdgeId,
+    },
+    /// BATCH `all_or_nothing`: 1..=1000 of ACQUIRE, RENEW and RELEASE; the first that is not true undoes all.
+    AllOrNothing(#[serde(deserialize_with = "super::unnested::items")] Vec<Command>),
+}
+
+impl Command {
+    /// The format it needs of whoever reads it.
+    pub(super) fn format(&self) -> u16 {
+        match self {
+            Self::Wait(_)
+            | Self::Detach { .. }
+            | Self::Cancel { .. }
+            | Self::Presence { .. }
+            | Self::Away { .. }
+            | Self::AllOrNothing(_) => 2,
+            // The edge puts none of them into a BATCH; whoever does, says so.
+            Self::Batch(commands) => commands.iter().map(Self::format).max().unwrap_or(1),
+            _ => 1,
+        }
+    }
 }
 
 /// Why a command was refused or a grant ended. The names on the wire are fixed (snake case).
@@ -141,7 +222,7 @@ pub enum Command {
 pub enum Reason {
     /// Another token holds it.
     Held,
-    /// Others wait before this one.
+    /// This token waits in line.
     Queued,
     /// Inside the delay after an expiry or BREAK.
     Delay,
@@ -306,6 +387,41 @@ pub enum Reply {
     Batch(#[serde(deserialize_with = "super::unnested::items")] Vec<Reply>),
     /// An error.
     Refused(Refusal),
+    // From here on format 2.
+    /// The token waits in line: what an operation answers it (false, `queued`), and its place.
+    Queued {
+        /// The answer to the operation.
+        op: OpReply,
+        /// Where it stands.
+        place: Place,
+    },
+    /// BATCH `all_or_nothing`: nothing was done.
+    NotAll {
+        /// The first item that was not true, from 0.
+        index: u32,
+        /// What it was answered.
+        why: Result<OpReply, Refusal>,
+    },
+}
+
+impl Reply {
+    /// The format it needs of whoever reads it.
+    pub(super) fn format(&self) -> u16 {
+        match self {
+            Self::Queued { .. } | Self::NotAll { .. } => 2,
+            Self::Batch(replies) => replies.iter().map(Self::format).max().unwrap_or(1),
+            _ => 1,
+        }
+    }
+}
+
+/// A waiter's place in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Waiters before it, places that are kept included; 0: it is next.
+    pub ahead: u64,
+    /// All waiters of the key, itself included.
+    pub waiters: u64,
 }
 
 /// What happened to a key. `owner` and `fence` never tell a token.
@@ -323,6 +439,12 @@ pub struct Event {
     pub last_renewed: Option<Stamp>,
     /// Broken: the operator's text.
     pub detail: Option<Arc<str>>,
+    /// Granted and Renewed: the grant's remaining time.
+    pub ttl_ms: Option<u64>,
+    /// Granted by waiting, and all that concerns a waiter: the request.
+    pub attach: Option<Attach>,
+    /// WaitEnded: why. Released: `undelivered` where it was not the holder's doing.
+    pub reason: Option<Reason>,
 }
 
 /// Kinds of events.
@@ -342,4 +464,18 @@ pub enum EventKind {
     Broken,
     /// The key was deleted or its lifetime ended.
     Deleted,
+    /// A waiter took its place in line. Told to edges, not to watchers; so are the next two.
+    Waiting,
+    /// A waiter left the line without a grant.
+    WaitEnded,
+    /// A waiter's request is taken for gone, though its edge did not say so.
+    Detached,
+}
+
+impl EventKind {
+    /// Does it concern a waiter alone?
+    #[must_use]
+    pub const fn is_of_waiter(self) -> bool {
+        matches!(self, Self::Waiting | Self::WaitEnded | Self::Detached)
+    }
 }

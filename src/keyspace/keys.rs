@@ -1,14 +1,15 @@
 //! The commands on keys themselves, whatever their type: CREATE, EXPIRE, PERSIST, DEL; and what time does to keys.
 //!
 //! A key's lifetime never ends a grant: a held key whose lifetime is over stays until that grant ends, refuses what
-//! would prolong it (`key_expired`), and goes with it. DEL is an operator's act and takes the grant along.
+//! would prolong it (`key_expired`), and goes with it. DEL is an operator's act and takes the grant along. Both end
+//! every wait for the key.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use tenure_cluster::Moment;
 
 use super::lease::Lease;
-use super::record::{Kind, Record};
+use super::record::Record;
 use super::{Event, EventKind, Key, Keyspace, LeaseOptions, Reason, Refusal, Reply};
 
 impl Keyspace {
@@ -24,8 +25,7 @@ impl Keyspace {
             return Err(Refusal::AlreadyExists);
         }
         self.check_room()?;
-        let kind = Kind::Lease(Lease { options, ..Lease::default() });
-        self.table.put(key, Record { version: at.position, ends: None, auto_created: false, kind });
+        self.table.put(key, Record::of_lease(at.position, false, Lease { options, ..Lease::default() }));
         events.push(Event::of_key(key, EventKind::Created));
         Ok(done(true, None))
     }
@@ -56,7 +56,7 @@ impl Keyspace {
             return done(false, Some(Reason::KeyExpired));
         }
         self.table.edit(key, |record| {
-            record.version = at.position;
+            record.mark(at.position);
             change(record);
         });
         done(true, None)
@@ -64,21 +64,26 @@ impl Keyspace {
 
     /// DEL: how many keys it deleted. With a fence, only keys whose live grant has it.
     pub(super) fn delete(&mut self, at: &Moment, keys: &[Key], fence: Option<u64>, events: &mut Vec<Event>) -> u64 {
-        let mut deleted = 0;
+        let mut count = 0;
         for key in keys {
             let Some(record) = self.settled(at, key, events) else { continue };
-            let grant = record.lease().ok().and_then(|lease| lease.grant.as_ref());
+            let lease = record.lease().ok();
+            let grant = lease.and_then(|lease| lease.grant.as_ref());
             if fence.is_some() && grant.map(|grant| grant.fence) != fence {
                 continue;
             }
-            events.push(match grant {
+            let deleted = match grant {
                 Some(grant) => Event::of_grant(key, EventKind::Deleted, grant),
                 None => Event::of_key(key, EventKind::Deleted),
-            });
+            };
+            let waiters: Vec<_> =
+                lease.and_then(Lease::queue).into_iter().flat_map(|queue| queue.iter().map(Arc::clone)).collect();
+            self.tell_left(key, &waiters, Reason::Deleted, events);
+            events.push(deleted);
             self.table.remove(key);
-            deleted += 1;
+            count += 1;
         }
-        deleted
+        count
     }
 
     /// The key's record after time has done its work on it, in the state and in `events`. Every command begins here.
@@ -94,7 +99,8 @@ impl Keyspace {
         }
     }
 
-    /// Lets time do its work on one key.
+    /// Lets time do its work on one key, and what follows from it: a lease that got free is handed on. So every command
+    /// that frees a lease, or brings somebody to wait for it, ends here too.
     pub(super) fn settle(&mut self, at: &Moment, key: &str, events: &mut Vec<Event>) {
         let Some((key, record)) = self.table.get(key) else { return };
         let key = Key::clone(key);
@@ -104,20 +110,16 @@ impl Keyspace {
             let event = Event::of_grant(&key, EventKind::Expired, grant);
             events.push(Event { last_renewed: Some(grant.renewed_at), ..event });
         }
-        match record.seen(at.stamp).map(Cow::into_owned) {
-            Some(mut after) => {
-                after.version = at.position;
-                self.table.put(&key, after);
-            }
-            None => self.go(&key, events),
+        let mut after = record.clone();
+        let passed = after.pass(at.stamp);
+        self.tell_left(&key, &passed.left, Reason::WaitTimeout, events);
+        self.tell_left(&key, &passed.outlived, Reason::KeyExpired, events);
+        if passed.is_gone {
+            return self.go(&key, events);
         }
-    }
-
-    /// After a grant ended by command: a key whose lifetime was over goes with it.
-    pub(super) fn drop_if_gone(&mut self, at: &Moment, key: &Key, events: &mut Vec<Event>) {
-        if self.table.get(key).is_some_and(|(_, record)| record.is_due(at.stamp)) {
-            self.go(key, events);
-        }
+        after.mark(at.position);
+        self.table.put(&key, after);
+        self.hand_on(at, &key, events);
     }
 
     fn go(&mut self, key: &Key, events: &mut Vec<Event>) {
@@ -132,6 +134,6 @@ impl Keyspace {
     }
 }
 
-fn done(result: bool, reason: Option<Reason>) -> Reply {
+pub(super) fn done(result: bool, reason: Option<Reason>) -> Reply {
     Reply::Done { result, reason }
 }

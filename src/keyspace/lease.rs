@@ -1,4 +1,4 @@
-//! A lease: its live grant, the grant that ended last, and who may claim what.
+//! A lease: its live grant, the grant that ended last, who waits for it, and who may claim what.
 //!
 //! Model: a lease is free or has one [`Grant`]. A grant ends by its holder (RELEASE), an operator (BREAK) or its
 //! deadline; what is remembered of it is [`Last`], so that a late RENEW or RELEASE can be told why, and so that a delay
@@ -6,14 +6,17 @@
 //!
 //! Invariants: a grant's deadline moves later only (RENEW), but for BREAK; a broken grant's deadline never moves later.
 //! A grant that was broken ends as broken when its grace runs out, and as released if its holder returns it before.
+//! `waiting` is there only while somebody waits or a grant is not confirmed: a lease without pays a word for it.
 //!
 //! Not promised: any memory of grants before the last.
 
 use std::sync::Arc;
 
 use tenure_cluster::Stamp;
+use tenure_cluster::planted::{self, Bug};
 
-use super::{LeaseOptions, OpReply, Reason, TokenHash};
+use super::queue::{Queue, Waiter};
+use super::{Acquire, Attach, LeaseOptions, OpReply, Reason, Standing, TokenHash};
 
 /// A lease.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,39 @@ pub(super) struct Lease {
     pub options: LeaseOptions,
     pub grant: Option<Grant>,
     pub last: Option<Box<Last>>,
+    pub waiting: Option<Box<Waiting>>,
+}
+
+/// What waiting leaves with a lease.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting {
+    pub queue: Queue,
+    /// The live grant came by the wait of this request, and no command of its token was applied since: its client may
+    /// not know of it.
+    pub unconfirmed: Option<Attach>,
+}
+
+/// What a grant is asked with.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub token: TokenHash,
+    pub owner: Arc<str>,
+    pub ttl_ms: u64,
+    pub note: Option<Arc<str>>,
+    pub min_hold_ms: Option<u64>,
+    pub delay_ms: Option<u64>,
+}
+
+impl Terms {
+    pub fn of(ask: Acquire, ttl_ms: u64) -> Self {
+        let Acquire { token, owner, note, min_hold_ms, delay_ms, .. } = ask;
+        Self { token, owner, ttl_ms, note, min_hold_ms, delay_ms }
+    }
+
+    /// Does it ask by itself that the lease be held once per period?
+    pub fn asks_min_hold(&self) -> bool {
+        self.min_hold_ms.is_some_and(|min_hold_ms| min_hold_ms > 0)
+    }
 }
 
 /// The live grant.
@@ -64,6 +100,8 @@ pub(super) enum End {
     Expired,
     /// With the operator's text.
     Broken(Arc<str>),
+    /// Its client was gone before it could be told.
+    Undelivered,
 }
 
 impl End {
@@ -72,13 +110,14 @@ impl End {
             Self::Released => Reason::Released,
             Self::Expired => Reason::Expired,
             Self::Broken(_) => Reason::Broken,
+            Self::Undelivered => Reason::Undelivered,
         }
     }
 
     pub fn detail(&self) -> Option<Arc<str>> {
         match self {
             Self::Broken(text) => Some(Arc::clone(text)),
-            Self::Released | Self::Expired => None,
+            Self::Released | Self::Expired | Self::Undelivered => None,
         }
     }
 }
@@ -132,6 +171,12 @@ impl Lease {
         }
     }
 
+    /// HELD: as [`Lease::holds`], or the place of a token that waits.
+    pub fn standing(&self, claim: &Claim, now: Stamp) -> Standing {
+        let queued = claim.token.and_then(|token| self.queued(token, now));
+        queued.unwrap_or_else(|| self.holds(claim, now).into())
+    }
+
     /// When a free lease that is shut (delay, minimum hold) may be acquired again. May lie in the past.
     pub fn opens_at(&self) -> Option<Stamp> {
         if self.grant.is_some() { None } else { self.last.as_ref().map(|last| last.opens_at) }
@@ -161,7 +206,7 @@ impl Lease {
     pub fn lost(&self, claim: &Claim, now: Stamp) -> OpReply {
         let last = self.last.as_ref().filter(|last| !claim.is_empty() && claim.fits(last.token, last.fence));
         match last.map(|last| &last.end) {
-            Some(end @ (End::Expired | End::Broken(_))) => {
+            Some(end @ (End::Expired | End::Broken(_) | End::Undelivered)) => {
                 OpReply { detail: end.detail(), ..self.refused(end.reason(), now) }
             }
             Some(End::Released) | None => self.refused(Reason::NotHeld, now),
@@ -174,6 +219,7 @@ impl Lease {
             let end = grant.broken.clone().map_or(End::Expired, End::Broken);
             let at = grant.deadline;
             self.last = Some(Box::new(grant.ended(end, at)));
+            self.confirm();
         }
     }
 
@@ -181,17 +227,69 @@ impl Lease {
     pub fn end(&mut self, end: End, now: Stamp) {
         if let Some(grant) = self.grant.take() {
             self.last = Some(Box::new(grant.ended(end, now)));
+            self.confirm();
         }
+    }
+
+    /// Those who wait, if any.
+    pub fn queue(&self) -> Option<&Queue> {
+        self.waiting.as_ref().map(|waiting| &waiting.queue).filter(|queue| !queue.is_empty())
+    }
+
+    /// Waiters, kept places included.
+    pub fn waiters(&self) -> usize {
+        self.queue().map_or(0, Queue::len)
+    }
+
+    /// The token's waiter.
+    pub fn waiter(&self, token: TokenHash) -> Option<&Arc<Waiter>> {
+        self.queue()?.of_token(token)
+    }
+
+    /// The refusal of a token that stands in line.
+    pub fn queued(&self, token: TokenHash, now: Stamp) -> Option<Standing> {
+        let queue = self.queue()?;
+        let waiter = queue.of_token(token)?;
+        Some(Standing { op: self.refused(Reason::Queued, now), place: Some(queue.place(waiter.ticket)) })
+    }
+
+    /// The request that the live grant's client may not know of.
+    pub fn unconfirmed(&self) -> Option<Attach> {
+        self.waiting.as_ref().and_then(|waiting| waiting.unconfirmed)
+    }
+
+    /// The live grant, if it is this token's by the wait of this request, and not confirmed.
+    pub fn undelivered(&self, token: TokenHash, attach: Attach) -> Option<&Grant> {
+        self.grant.as_ref().filter(|grant| grant.token == token && self.unconfirmed() == Some(attach))
+    }
+
+    pub fn edit_queue<R>(&mut self, change: impl FnOnce(&mut Queue) -> R) -> R {
+        self.edit_waiting(|waiting| change(&mut waiting.queue))
+    }
+
+    /// The holder knows of its grant, or there is none.
+    pub fn confirm(&mut self) {
+        if self.unconfirmed().is_some() && !planted::has(Bug::UndeliveredAfterHeard) {
+            self.edit_waiting(|waiting| waiting.unconfirmed = None);
+        }
+    }
+
+    pub fn edit_waiting<R>(&mut self, change: impl FnOnce(&mut Waiting) -> R) -> R {
+        let mut waiting = self.waiting.take().unwrap_or_default();
+        let result = change(&mut waiting);
+        self.waiting = Some(waiting).filter(|waiting| !waiting.queue.is_empty() || waiting.unconfirmed.is_some());
+        result
     }
 }
 
 impl Grant {
     /// What is remembered of it. The lease stays shut for the delay after an expiry or BREAK, and until the minimum
-    /// age after a RELEASE.
+    /// age after a RELEASE; a grant that was not delivered leaves nothing behind.
     fn ended(self, end: End, at: Stamp) -> Last {
         let opens_at = match end {
             End::Released => self.granted_at.plus_ms(self.min_hold_ms),
             End::Expired | End::Broken(_) => at.plus_ms(self.delay_ms),
+            End::Undelivered => at,
         };
         Last { fence: self.fence, owner: self.owner, token: self.token, end, at, opens_at }
     }

@@ -2,7 +2,8 @@
 //!
 //! Whatever the bytes are, this ends with a keyspace or a [`LoadError`]: no panic, and no allocation that a length in
 //! the bytes could drive beyond [`TEXT_BYTES_MAX`] at a time. Accepted is only the one form that `save` writes: numbers
-//! of least length, known flags, keys in strict order, fences within the counter.
+//! of least length, known flags, keys in strict order, fences within the counter, tickets in strict order in each line,
+//! the edges that have waiters and no others, version 2 only for what needs it.
 
 use std::io::{BufReader, Read};
 use std::sync::Arc;
@@ -10,31 +11,39 @@ use std::sync::Arc;
 use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{LoadError, Position, Stamp};
 
+use super::edges::Edges;
 use super::grants::FENCE_END;
-use super::lease::{End, Grant, Last, Lease};
+use super::lease::{End, Grant, Last, Lease, Terms, Waiting};
+use super::queue::{Post, Queue, Waiter};
 use super::record::{Kind, Record};
-use super::save::{MAGIC, VERSION, end, flag, kind};
+use super::save::{MAGIC, VERSION_MAX, end, flag, kind, waiter_flag};
 use super::table::Table;
-use super::{Key, Keyspace, LeaseOptions, TokenHash};
+use super::{Attach, EdgeId, Key, Keyspace, LeaseOptions, TokenHash};
 
 /// No string is longer: each came in a log entry, and an entry is at most 1 MiB.
 const TEXT_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Tickets stay below this: no counter of them ever overflows.
+const TICKET_END: u64 = 1 << 63;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Reads the whole state.
 pub(super) fn load(source: &mut dyn Read) -> Result<Keyspace, LoadError> {
-    let mut form = Form { source: BufReader::with_capacity(BUFFER_BYTES, source), fence: FENCE_END };
+    let source = BufReader::with_capacity(BUFFER_BYTES, source);
+    let mut form = Form { source, version: VERSION_MAX, fence: FENCE_END, tickets: 0 };
     if form.bytes::<{ MAGIC.len() }>()? != MAGIC {
         return Err(wrong("this is no keyspace"));
     }
-    let version = form.number()?;
-    if version != VERSION {
-        return Err(LoadError::Form(format!("keyspace of version {version}, this build reads version {VERSION}")));
+    form.version = form.number()?;
+    if !(1..=VERSION_MAX).contains(&form.version) {
+        let version = form.version;
+        return Err(LoadError::Form(format!("keyspace of version {version}, this build reads up to {VERSION_MAX}")));
     }
     let fence = form.fence()?;
     form.fence = fence;
     let longest_ttl_ms = form.number()?;
+    let listed = if form.version > 1 { form.edges()? } else { Vec::new() };
     let keys = form.number()?;
     let mut before: Option<Key> = None;
     let table = Table::of((0..keys).map(|_| {
@@ -45,8 +54,43 @@ pub(super) fn load(source: &mut dyn Read) -> Result<Keyspace, LoadError> {
         Ok((key, form.record()?))
     }))?;
     form.nothing_more()?;
+    if (form.version > 1) != table.needs_second_form() || (form.tickets > 0) != (table.waiters() > 0) {
+        return Err(wrong("a version that is not needed"));
+    }
+    let (table, listed) = match planted::has(Bug::WaitersForgottenBySnapshot) {
+        true => (without_waiters(table), Vec::new()),
+        false => (table, listed),
+    };
+    let edges = known(&listed, &table)?;
     let fence = if planted::has(Bug::FenceResetBySnapshot) { 0 } else { fence };
-    Ok(Keyspace { table, fence, longest_ttl_ms, ..Keyspace::default() })
+    Ok(Keyspace { table, fence, longest_ttl_ms, tickets: form.tickets, edges, ..Keyspace::default() })
+}
+
+/// For a planted bug.
+fn without_waiters(mut table: Table) -> Table {
+    let keys: Vec<Key> = table.iter().map(|(key, _)| Key::clone(key)).collect();
+    for key in keys {
+        table.edit(&key, |record| {
+            let Kind::Lease(lease) = &mut record.kind;
+            lease.edit_queue(|queue| *queue = Queue::default());
+        });
+    }
+    table
+}
+
+/// The edges of the waiters: exactly those that are listed.
+fn known(listed: &[(EdgeId, Stamp)], table: &Table) -> Result<Edges, LoadError> {
+    let mut edges = Edges::default();
+    for (key, record) in table.iter() {
+        let Kind::Lease(lease) = &record.kind;
+        for waiter in lease.queue().into_iter().flat_map(Queue::iter) {
+            let Some(attach) = waiter.attach() else { continue };
+            let at = listed.binary_search_by_key(&attach.edge, |(edge, _)| *edge);
+            let (_, seen) = at.ok().and_then(|at| listed.get(at)).ok_or_else(|| wrong("a waiter of no edge"))?;
+            edges.attach(attach, waiter.ticket, key, *seen);
+        }
+    }
+    if edges.len() == listed.len() { Ok(edges) } else { Err(wrong("an edge without waiters")) }
 }
 
 fn wrong(what: &str) -> LoadError {
@@ -55,8 +99,11 @@ fn wrong(what: &str) -> LoadError {
 
 struct Form<'a> {
     source: BufReader<&'a mut dyn Read>,
+    version: u64,
     /// No fence is greater.
     fence: u64,
+    /// No ticket is greater.
+    tickets: u64,
 }
 
 impl Form<'_> {
@@ -131,16 +178,85 @@ impl Form<'_> {
         }
         let flags = self.number()?;
         let has = |flag| flags & flag != 0;
-        if flags > flag::ALL || (!has(flag::GRANT) && has(flag::NOTE | flag::BROKEN)) {
+        let all = if self.version > 1 { flag::ALL } else { flag::ALL_OF_1 };
+        if flags > all || (!has(flag::GRANT) && has(flag::NOTE | flag::BROKEN | flag::UNCONFIRMED)) {
             return Err(wrong("unknown flags"));
         }
         let version = self.position()?;
         let ends = if has(flag::ENDS) { Some(self.stamp()?) } else { None };
         let options = self.options(has(flag::TTL_MS_MAX))?;
         let grant = if has(flag::GRANT) { Some(self.grant(has(flag::NOTE), has(flag::BROKEN))?) } else { None };
+        let unconfirmed = if has(flag::UNCONFIRMED) { Some(self.attach()?) } else { None };
         let last = if has(flag::LAST) { Some(Box::new(self.last(grant.as_ref())?)) } else { None };
-        let kind = Kind::Lease(Lease { options, grant, last });
-        Ok(Record { version, ends, auto_created: has(flag::AUTO_CREATED), kind })
+        let queue = if has(flag::QUEUE) { self.queue()? } else { Queue::default() };
+        let waiting = (unconfirmed.is_some() || !queue.is_empty()).then(|| Box::new(Waiting { queue, unconfirmed }));
+        let lease = Lease { options, grant, last, waiting };
+        let mut record = Record::of_lease(version, has(flag::AUTO_CREATED), lease);
+        record.ends = ends;
+        Ok(record)
+    }
+
+    fn edge(&mut self) -> Result<EdgeId, LoadError> {
+        Ok(EdgeId { node: self.number()?, incarnation: self.number()? })
+    }
+
+    fn attach(&mut self) -> Result<Attach, LoadError> {
+        Ok(Attach { edge: self.edge()?, request: self.number()? })
+    }
+
+    /// The last ticket, and the edges with when each was seen.
+    fn edges(&mut self) -> Result<Vec<(EdgeId, Stamp)>, LoadError> {
+        self.tickets = self.number()?;
+        if self.tickets >= TICKET_END {
+            return Err(wrong("too many tickets"));
+        }
+        let mut edges: Vec<(EdgeId, Stamp)> = Vec::new();
+        for _ in 0..self.number()? {
+            let edge = self.edge()?;
+            if edges.last().is_some_and(|(before, _)| *before >= edge) {
+                return Err(wrong("edges out of order"));
+            }
+            edges.push((edge, self.stamp()?));
+        }
+        Ok(edges)
+    }
+
+    fn queue(&mut self) -> Result<Queue, LoadError> {
+        let mut queue = Queue::default();
+        let mut before = 0;
+        let waiters = self.number()?;
+        for _ in 0..waiters {
+            let waiter = self.waiter()?;
+            if waiter.ticket <= before || waiter.ticket > self.tickets {
+                return Err(wrong("tickets out of order"));
+            }
+            if queue.of_token(waiter.terms.token).is_some() {
+                return Err(wrong("a token that waits twice"));
+            }
+            before = waiter.ticket;
+            queue.put(waiter);
+        }
+        if waiters > 0 { Ok(queue) } else { Err(wrong("a line of nobody")) }
+    }
+
+    fn waiter(&mut self) -> Result<Waiter, LoadError> {
+        let flags = self.number()?;
+        if flags > waiter_flag::ALL {
+            return Err(wrong("unknown flags of a waiter"));
+        }
+        let has = |flag| flags & flag != 0;
+        let ticket = self.number()?;
+        let terms = Terms {
+            token: self.token()?,
+            owner: self.text()?,
+            ttl_ms: self.number()?,
+            note: self.text_if(has(waiter_flag::NOTE))?,
+            min_hold_ms: if has(waiter_flag::MIN_HOLD) { Some(self.number()?) } else { None },
+            delay_ms: if has(waiter_flag::DELAY) { Some(self.number()?) } else { None },
+        };
+        let ends = self.stamp()?;
+        let post = if has(waiter_flag::ATTACHED) { Post::Attached(self.attach()?) } else { Post::Kept(self.stamp()?) };
+        Ok(Waiter { ticket, terms, ends, post })
     }
 
     fn options(&mut self, has_ttl_ms_max: bool) -> Result<LeaseOptions, LoadError> {
@@ -179,6 +295,7 @@ impl Form<'_> {
             end::RELEASED => End::Released,
             end::EXPIRED => End::Expired,
             end::BROKEN => End::Broken(self.text()?),
+            end::UNDELIVERED if self.version > 1 => End::Undelivered,
             _ => return Err(wrong("a grant that ended in an unknown way")),
         };
         Ok(Last { fence, owner, token, end, at: self.stamp()?, opens_at: self.stamp()? })

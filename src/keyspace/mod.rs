@@ -2,9 +2,9 @@
 //!
 //! # Model
 //! A key has a record (`record`); a lease's record holds its options, the live grant and the grant that ended last
-//! (`lease`). The table (`table`) keeps the records in byte order with one ordered set of timers. Commands that end
-//! or begin grants stand in `grants`, those on keys themselves in `keys`, reads in `query`, the snapshot's form
-//! in `save` and `load`.
+//! (`lease`), and those who wait for it (`queue`). The table (`table`) keeps the records in byte order with one ordered set of timers. Commands that end
+//! or begin grants stand in `grants`, those of waiting in `waiting` (and who holds the sockets in `edges`), those on keys
+//! themselves in `keys`, BATCH `all_or_nothing` in `whole`, reads in `query`, the snapshot's form in `save` and `load`.
 //!
 //! Time comes in with every call ([`Moment`]): a grant has expired when `now >= deadline`, and not before. Whoever
 //! looks at a key, command or reader, judges it by the time it was given; timers only see to it that what has ended is
@@ -12,8 +12,9 @@
 //!
 //! # Invariants
 //! - At most one live grant a key; fences grow by one with every grant and are never reset, by DEL and CREATE neither.
-//! - Nothing ends a grant early but its holder, BREAK and DEL. What was seen to have ended never comes back.
-//! - A refusal changes nothing but what time has done.
+//! - Nothing ends a grant early but its holder, BREAK and DEL, and DETACH one that its client was never told of. What was seen to have ended never comes back.
+//! - A refusal changes nothing but what time has done (and see `grants`).
+//! - A lease that can be acquired has nobody who waits for it at an edge: see `waiting`.
 //! - Every grant gives one `granted` event, and exactly one of `released`, `expired`, `broken`, `deleted`; only in the
 //!   grace of a BREAK may `released` or `deleted` follow `broken`.
 //! - Equal calls give equal states and equal bytes of [`StateMachine::save`], across save and load at any point.
@@ -26,12 +27,14 @@
 //! - That states are equal when the same commands come in other entries: `version` is a position in the log.
 
 mod command;
+mod edges;
 mod event;
 mod grants;
 mod keys;
 mod lease;
 mod load;
 mod query;
+mod queue;
 mod record;
 mod save;
 mod table;
@@ -39,6 +42,8 @@ mod table;
 mod tests;
 mod token;
 mod unnested;
+mod waiting;
+mod whole;
 
 use std::io;
 
@@ -46,11 +51,13 @@ use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{LoadError, Moment, Stamp, StateMachine};
 
 pub use command::*;
-pub use query::{KeyTtl, Page};
+pub use query::{KeyTtl, Page, Standing};
 pub use token::token_hash;
 
+use edges::Edges;
 use lease::Claim;
 use table::Table;
+use waiting::Patience;
 
 /// Timers that fire in one call of `advance` at most.
 const ADVANCE_MAX: usize = 10_000;
@@ -68,13 +75,27 @@ pub struct Keyspace {
     /// The last fence that was granted.
     fence: u64,
     longest_ttl_ms: u64,
-    /// A parameter, not state: not saved. It must be the same on all nodes.
+    /// The last ticket that was given out; of no account while nobody waits.
+    tickets: u64,
+    edges: Edges,
+    /// Parameters, not state: not saved. They must be the same on all nodes.
     keys_max: usize,
+    queue_max: usize,
+    waiters_max: usize,
 }
 
 impl Default for Keyspace {
     fn default() -> Self {
-        Self { table: Table::default(), fence: 0, longest_ttl_ms: 0, keys_max: KEYS_MAX }
+        Self {
+            table: Table::default(),
+            fence: 0,
+            longest_ttl_ms: 0,
+            tickets: 0,
+            edges: Edges::default(),
+            keys_max: KEYS_MAX,
+            queue_max: waiting::QUEUE_MAX,
+            waiters_max: waiting::WAITERS_MAX,
+        }
     }
 }
 
@@ -86,8 +107,15 @@ impl Keyspace {
         Self { keys_max, ..self }
     }
 
-    /// Fires timers, the earliest first, up to `limit`.
+    /// The same keyspace with room for `queue_max` waiters of one lease, and `waiters_max` in all. Parameters as well.
+    #[must_use]
+    pub fn with_waiters_max(self, queue_max: usize, waiters_max: usize) -> Self {
+        Self { queue_max, waiters_max, ..self }
+    }
+
+    /// Fires timers, the earliest first, up to `limit`. What has to do with edges comes first, and all of it.
     fn advance_up_to(&mut self, limit: usize, at: &Moment, events: &mut Vec<Event>) {
+        self.lapse(at, events);
         for _ in 0..limit {
             match self.table.first_timer() {
                 Some((timer, key)) if timer.stamp <= at.stamp => {
@@ -104,7 +132,10 @@ impl Keyspace {
     fn apply_one(&mut self, at: &Moment, command: Command, events: &mut Vec<Event>) -> Result<Reply, Refusal> {
         match command {
             Command::Create { key, options } => self.create(at, &key, options, events),
-            Command::Acquire(ask) => self.acquire(at, ask, events).map(Reply::Op),
+            Command::Acquire(ask) => self.acquire(at, ask, None, events),
+            Command::Wait(Wait { ask, wait_ms, attach }) => {
+                self.acquire(at, ask, Some(Patience { wait_ms, attach }), events)
+            }
             Command::Renew { key, token, ttl_ms, fence } => {
                 let token = (!planted::has(Bug::RenewByOwner)).then_some(token);
                 let claim = Claim { token, fence };
@@ -122,7 +153,7 @@ impl Keyspace {
             Command::Persist { key } => Ok(self.persist(at, &key, events)),
             Command::Del { keys, fence } => Ok(Reply::Deleted(self.delete(at, &keys, fence, events))),
             // Nested: the edge lets none through. It does nothing, so that no input recurses.
-            Command::Batch(_) => Ok(Reply::Batch(Vec::new())),
+            Command::Batch(_) | Command::AllOrNothing(_) => Ok(Reply::Batch(Vec::new())),
             Command::Get { key } => {
                 self.settle_if_due(at, &key, events);
                 Ok(Reply::View(
@@ -130,12 +161,22 @@ impl Keyspace {
                 ))
             }
             Command::Held { key, token } => {
-                self.claimed(at, &key, &Claim { token, fence: None }, events).map(Reply::Op)
+                self.claimed(at, &key, &Claim { token, fence: None }, events).map(Reply::from)
             }
             Command::Check { key, fence } => {
-                self.claimed(at, &key, &Claim { token: None, fence: Some(fence) }, events).map(Reply::Op)
+                self.claimed(at, &key, &Claim { token: None, fence: Some(fence) }, events).map(Reply::from)
             }
+            Command::Detach { key, token, attach } => Ok(self.detach(at, &key, token, attach, events)),
+            Command::Cancel { key, token, attach } => Ok(self.cancel(at, &key, token, attach, events)),
+            Command::Presence { edge } => Ok(self.presence(at, edge, events)),
+            Command::Away { edge } => Ok(self.away(at, edge, events)),
         }
+    }
+}
+
+impl AsRef<Self> for Keyspace {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 
@@ -143,7 +184,19 @@ impl StateMachine for Keyspace {
     type Command = Command;
     type Reply = Reply;
     type Event = Event;
-    const FORMAT_VERSION: u16 = 1;
+    const FORMAT_VERSION: u16 = 2;
+
+    fn command_format(command: &Command) -> u16 {
+        command.format()
+    }
+
+    fn reply_format(reply: &Reply) -> u16 {
+        reply.format()
+    }
+
+    fn state_format(&self) -> u16 {
+        save::form(self)
+    }
 
     /// Only GET in a BATCH answers much more than it asks.
     fn reply_bytes_max(command: &Command) -> usize {
@@ -160,7 +213,9 @@ impl StateMachine for Keyspace {
     }
 
     fn apply(&mut self, moment: &Moment, command: Command, events: &mut Vec<Event>) -> Reply {
+        self.lapse(moment, events);
         let reply = match command {
+            Command::AllOrNothing(commands) => self.all_or_nothing(moment, commands, events),
             Command::Batch(commands) => Reply::Batch(
                 commands
                     .into_iter()
@@ -175,7 +230,7 @@ impl StateMachine for Keyspace {
     }
 
     fn wake(&self) -> Option<Stamp> {
-        self.table.wake()
+        self.table.wake().into_iter().chain(self.edges.wake()).min()
     }
 
     fn save(&self, sink: &mut dyn io::Write) -> io::Result<()> {

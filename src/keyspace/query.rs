@@ -4,6 +4,9 @@
 //! remaining times from the leader's stamp. If any answer about the key changes by time between the two, the read is
 //! [`NeedsTick`]: it never shows the end of anything that is not in the log.
 //!
+//! `version` is the position of the key's last change, and whatever happens to its line is one: `waiters` is a part of
+//! what GET shows. In a backlog a lease may be seen free though somebody waits for it: a read grants nothing.
+//!
 //! Not promised: that `version` of a key whose grant expired is that of the expiry before cleaning has reached it; that
 //! a SCAN over several pages is one snapshot. A page may hold fewer keys than asked for, even none, and still have a
 //! cursor: one call looks at a bounded number of keys, dead ones included.
@@ -14,7 +17,7 @@ use tenure_cluster::{NeedsTick, ReadAt, Stamp};
 
 use super::lease::{Claim, Grant, Last, Lease};
 use super::record::Record;
-use super::{Ended, GrantView, Key, Keyspace, OpReply, Refusal, TokenHash, View};
+use super::{Attach, EdgeId, Ended, GrantView, Key, Keyspace, OpReply, Place, Refusal, Reply, TokenHash, View};
 
 /// One call of SCAN looks at this many keys at most.
 const SCAN_VISITS_MAX: usize = 10_000;
@@ -26,6 +29,27 @@ pub struct Page {
     pub views: Vec<View>,
     /// Where the next page starts; `None`: that was all.
     pub cursor: Option<Key>,
+}
+
+/// HELD: the answer, and where the token stands if it waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The answer to the operation.
+    pub op: OpReply,
+    /// The token's place in line: then the answer is false, `queued`.
+    pub place: Option<Place>,
+}
+
+impl From<OpReply> for Standing {
+    fn from(op: OpReply) -> Self {
+        Self { op, place: None }
+    }
+}
+
+impl From<Standing> for Reply {
+    fn from(Standing { op, place }: Standing) -> Self {
+        place.map_or(Self::Op(op.clone()), |place| Self::Queued { op, place })
+    }
 }
 
 /// TTL of a key.
@@ -41,11 +65,17 @@ pub enum KeyTtl {
 
 /// Reads. Each judges time by [`ReadAt::passed`].
 impl Keyspace {
-    /// OP HELD: is there a live grant (the token's, if given)? With BREAK's text in `detail` while it has grace.
+    /// OP HELD: is there a live grant (the token's, if given)? With BREAK's text in `detail` while it has grace. For a
+    /// token that waits, its place.
     ///
     /// # Errors
     /// [`NeedsTick`].
-    pub fn held(&self, key: &str, token: Option<TokenHash>, at: ReadAt) -> Result<Result<OpReply, Refusal>, NeedsTick> {
+    pub fn held(
+        &self,
+        key: &str,
+        token: Option<TokenHash>,
+        at: ReadAt,
+    ) -> Result<Result<Standing, Refusal>, NeedsTick> {
         self.holds(key, &Claim { token, fence: None }, at)
     }
 
@@ -54,7 +84,8 @@ impl Keyspace {
     /// # Errors
     /// [`NeedsTick`].
     pub fn check(&self, key: &str, fence: u64, at: ReadAt) -> Result<Result<OpReply, Refusal>, NeedsTick> {
-        self.holds(key, &Claim { token: None, fence: Some(fence) }, at)
+        let standing = self.holds(key, &Claim { token: None, fence: Some(fence) }, at)?;
+        Ok(standing.map(|standing| standing.op))
     }
 
     /// GET; `None`: no such key.
@@ -110,6 +141,23 @@ impl Keyspace {
         self.table.len()
     }
 
+    /// Waiters of all leases, kept places and those that time has ended but cleaning has not reached included: for
+    /// metrics.
+    pub fn waiters(&self) -> usize {
+        self.table.waiters()
+    }
+
+    /// The edges that have attached waiters, in order.
+    pub fn edges(&self) -> impl Iterator<Item = EdgeId> {
+        self.edges.iter().map(|(edge, _)| edge)
+    }
+
+    /// The request by which `token` waits for `key`, as of the last applied entry; `None`: by none, or nobody waits there.
+    pub fn attached(&self, key: &str, token: TokenHash) -> Option<Attach> {
+        let (_, record) = self.table.get(key)?;
+        record.lease().ok()?.waiting.as_ref()?.queue.of_token(token)?.attach()
+    }
+
     /// The longest `ttl_ms` ever granted: a restore holds every key back for so long.
     pub fn longest_ttl_ms(&self) -> u64 {
         self.longest_ttl_ms
@@ -119,9 +167,9 @@ impl Keyspace {
         self.table.get(key).map_or(Ok(None), |(_, record)| seen(record, at))
     }
 
-    fn holds(&self, key: &str, claim: &Claim, at: ReadAt) -> Result<Result<OpReply, Refusal>, NeedsTick> {
+    fn holds(&self, key: &str, claim: &Claim, at: ReadAt) -> Result<Result<Standing, Refusal>, NeedsTick> {
         let Some(record) = self.seen(key, at)? else { return Ok(Err(Refusal::NoSuchKey)) };
-        Ok(record.lease().map(|lease| lease.holds(claim, at.now)))
+        Ok(record.lease().map(|lease| lease.standing(claim, at.now)))
     }
 }
 
@@ -148,10 +196,10 @@ pub(super) fn view(key: &Key, record: &Record, now: Stamp) -> Option<View> {
     Some(View {
         key: Key::clone(key),
         grant: lease.grant.as_ref().map(|grant| grant.view(now)),
-        waiters: 0,
+        waiters: lease.waiters() as u64,
         acquirable_in_ms: acquirable_in_ms(record, lease, now),
         options: lease.options,
-        version: record.version,
+        version: record.version(),
         key_ttl_ms: key_ttl_ms(record, now),
         auto_created: record.auto_created,
         last: lease.last.as_deref().map(Last::view),

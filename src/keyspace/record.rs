@@ -1,27 +1,36 @@
 //! A key's record: what the table keeps per key, whatever its type, and what time alone makes of it.
 //!
-//! Model: a record changes in two ways only. A command changes it; and time does, which [`Record::seen`] answers for
-//! any stamp without touching the record. Every reader and every command looks at a record through `seen`, so that it
-//! is of no account whether a timer has fired already or stands in a backlog.
+//! Model: a record changes in two ways only. A command changes it; and time does, which [`Record::pass`] does and
+//! [`Record::seen`] answers for any stamp without touching the record. Every reader and every command looks at a record
+//! through `seen`, so that what has ended has ended, whether a timer has fired already or stands in a backlog. What
+//! follows when a lease gets free while somebody waits is no part of it: a grant needs a fence, so it is made where
+//! commands are applied (`waiting`), at the time at which they are.
+//!
+//! What time does, in this order: the grant whose deadline passed ends; waiters whose wait is over, or whose place was
+//! kept long enough, leave; then, if the key's lifetime is over, so do all others, held or not; and the key goes if it
+//! is free.
 //!
 //! Invariants:
-//! - [`Record::timer`] is a function of the record. It is the earliest stamp at which `seen` differs in the grant or in
-//!   the existence of the key: after it nothing is outstanding that cleaning would have to do.
+//! - [`Record::timer`] is a function of the record. It is the earliest stamp at which `seen` differs in the grant, in
+//!   who waits or in the existence of the key, or at which the lease can be handed on: after it nothing is outstanding
+//!   that cleaning would have to do.
 //! - Nothing ends a grant early: the key's own lifetime is looked at only once the key is free.
 //! - `seen(a)` then `seen(b)` is `seen(b)`, for `a <= b`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{Position, Stamp};
 
 use super::Refusal;
-use super::lease::Lease;
+use super::lease::{End, Lease};
+use super::queue::{Queue, Waiter};
 
 /// A key made by ACQUIRE `create` goes this long after it became acquirable: a delay or minimum hold is kept to its end.
 pub(super) const IDLE_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// When time alone next ends a grant or a key; for equal stamps the earlier grant (0: never granted) comes first.
+/// When time next has work to do on a key; for equal stamps the earlier grant (0: never granted) comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Timer {
     pub stamp: Stamp,
@@ -31,12 +40,13 @@ pub(super) struct Timer {
 /// What the table keeps per key.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// Position of the last change.
-    pub version: Position,
-    /// End of the key's lifetime, set by EXPIRE.
-    pub ends: Option<Stamp>,
+    /// Position of the last change: index and ordinal. Beside the flag they take no room of their own.
+    index: u64,
+    ordinal: u32,
     /// Made by ACQUIRE `create`, and not made to stay by PERSIST.
     pub auto_created: bool,
+    /// End of the key's lifetime, set by EXPIRE.
+    pub ends: Option<Stamp>,
     /// What the key is.
     pub kind: Kind,
 }
@@ -47,7 +57,34 @@ pub(super) enum Kind {
     Lease(Lease),
 }
 
+/// What time did to a record.
+#[derive(Debug)]
+pub(super) struct Passed {
+    /// The key goes.
+    pub is_gone: bool,
+    /// Waiters whose time was over.
+    pub left: Vec<Arc<Waiter>>,
+    /// Waiters that the end of the key's lifetime took along.
+    pub outlived: Vec<Arc<Waiter>>,
+}
+
 impl Record {
+    /// A free lease, changed last by its creation.
+    pub fn of_lease(version: Position, auto_created: bool, lease: Lease) -> Self {
+        let Position { index, ordinal } = version;
+        Self { index, ordinal, auto_created, ends: None, kind: Kind::Lease(lease) }
+    }
+
+    /// Position of the last change.
+    pub fn version(&self) -> Position {
+        Position { index: self.index, ordinal: self.ordinal }
+    }
+
+    /// Marks a change.
+    pub fn mark(&mut self, version: Position) {
+        (self.index, self.ordinal) = (version.index, version.ordinal);
+    }
+
     /// The lease.
     ///
     /// # Errors
@@ -56,6 +93,18 @@ impl Record {
         match &self.kind {
             Kind::Lease(lease) => Ok(lease),
         }
+    }
+
+    /// Waiters, kept places included.
+    pub fn waiters(&self) -> usize {
+        let Kind::Lease(lease) = &self.kind;
+        lease.waiters()
+    }
+
+    /// Has it what the first form of a snapshot cannot tell?
+    pub fn needs_second_form(&self) -> bool {
+        let Kind::Lease(lease) = &self.kind;
+        lease.waiting.is_some() || lease.last.as_ref().is_some_and(|last| last.end == End::Undelivered)
     }
 
     /// Is the key in use by a grant, as far as it has been settled?
@@ -89,18 +138,19 @@ impl Record {
         self.ends.filter(|_| planted::has(Bug::KeyTtlEndsGrant))
     }
 
-    /// When time alone next ends the grant or the key.
+    /// When time next has work to do: it ends the grant, the key or a wait, or opens the lease for who waits.
     pub fn timer(&self) -> Option<Timer> {
         let Kind::Lease(lease) = &self.kind;
-        match &lease.grant {
-            Some(grant) => {
-                let stamp = self.ends_held().map_or(grant.deadline, |ends| ends.min(grant.deadline));
-                Some(Timer { stamp, fence: grant.fence })
-            }
-            None => {
-                self.gone_at().map(|stamp| Timer { stamp, fence: lease.last.as_ref().map_or(0, |last| last.fence) })
-            }
-        }
+        let fence = lease.grant.as_ref().map(|grant| grant.fence).or(lease.last.as_ref().map(|last| last.fence));
+        let own = match &lease.grant {
+            Some(grant) => Some(self.ends_held().map_or(grant.deadline, |ends| ends.min(grant.deadline))),
+            None => self.gone_at(),
+        };
+        let stamp = match lease.queue() {
+            Some(queue) => [own, queue.next_time(), self.ends, opening(lease, queue)].into_iter().flatten().min(),
+            None => own,
+        };
+        stamp.map(|stamp| Timer { stamp, fence: fence.unwrap_or(0) })
     }
 
     /// Until when a delay or minimum hold keeps it shut though free, if it does at all.
@@ -132,8 +182,27 @@ impl Record {
             return Some(Cow::Borrowed(self));
         }
         let mut after = self.clone();
-        let Kind::Lease(lease) = &mut after.kind;
-        lease.expire(now);
-        if after.gone_at().is_some_and(|gone_at| gone_at <= now) { None } else { Some(Cow::Owned(after)) }
+        if after.pass(now).is_gone { None } else { Some(Cow::Owned(after)) }
     }
+
+    /// Lets time do what it does alone.
+    pub fn pass(&mut self, now: Stamp) -> Passed {
+        let is_over = self.is_over(now);
+        let Kind::Lease(lease) = &mut self.kind;
+        lease.expire(now);
+        let due = lease.queue().and_then(Queue::next_time).is_some_and(|next| next <= now);
+        let left = if due { lease.edit_queue(|queue| queue.take_due(now)) } else { Vec::new() };
+        let is_gone = self.gone_at().is_some_and(|gone_at| gone_at <= now);
+        let Kind::Lease(lease) = &mut self.kind;
+        let ends_line = (is_over || is_gone) && lease.waiters() > 0;
+        let outlived =
+            if ends_line { lease.edit_queue(std::mem::take).iter().map(Arc::clone).collect() } else { Vec::new() };
+        Passed { is_gone, left, outlived }
+    }
+}
+
+/// When a free lease opens for those who wait for it.
+fn opening(lease: &Lease, queue: &Queue) -> Option<Stamp> {
+    let is_free = lease.grant.is_none() && queue.first_attached().is_some();
+    is_free.then(|| lease.opens_at().unwrap_or_default())
 }

@@ -1,25 +1,29 @@
-//! How a keyspace is written: the snapshot's form, version 1. [`super::load`] reads it.
+//! How a keyspace is written: the snapshot's form, version 1 or 2. [`super::load`] reads both.
 //!
-//! Form: `"tenure keyspace"`, version, last fence, longest ttl, number of keys, then the keys in byte order. Numbers
-//! are LEB128 varints of the least length, stamps in milliseconds, strings their length and bytes, token hashes their
-//! 16 bytes. What may be absent is told by a flag before it. Timers, counts and parameters are not written: they follow
-//! from the records or are given.
+//! Form: `"tenure keyspace"`, version, last fence, longest ttl, in version 2 the last ticket and the edges, number of
+//! keys, then the keys in byte order. Numbers are LEB128 varints of the least length, stamps in milliseconds, strings
+//! their length and bytes, token hashes their 16 bytes. What may be absent is told by a flag before it. Timers, counts and
+//! parameters are not written: they follow from the records or are given.
+//!
+//! Version 2 is written only where it is needed: while somebody waits, while a grant that came by waiting is not
+//! confirmed, and while a grant is remembered that was not delivered. All else a node of the first version reads.
 //!
 //! Each state has one form, and each form one state: `save(load(bytes)) == bytes` for whatever `load` accepts. So the
 //! bytes are the state's identity, and nodes can be compared by them. Written in a stream through one small buffer.
 //!
-//! Once shipped, version 1 is not edited: a new form is a new version, and `load` goes on to read the old.
+//! Once shipped, a version is not edited: a new form is a new version, and `load` goes on to read the old.
 
 use std::io::{self, Write};
 
 use tenure_cluster::{Position, Stamp};
 
 use super::lease::{End, Grant, Last, Lease};
+use super::queue::{Post, Waiter};
 use super::record::{Kind, Record};
-use super::{Key, Keyspace, LeaseOptions, TokenHash};
+use super::{Attach, EdgeId, Key, Keyspace, LeaseOptions, TokenHash};
 
 pub(super) const MAGIC: &[u8] = b"tenure keyspace";
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION_MAX: u64 = 2;
 
 /// What a record has, as bits of its first byte.
 pub(super) mod flag {
@@ -30,7 +34,20 @@ pub(super) mod flag {
     pub const NOTE: u64 = 1 << 4;
     pub const BROKEN: u64 = 1 << 5;
     pub const LAST: u64 = 1 << 6;
-    pub const ALL: u64 = (1 << 7) - 1;
+    pub const ALL_OF_1: u64 = (1 << 7) - 1;
+    /// From here on version 2.
+    pub const UNCONFIRMED: u64 = 1 << 7;
+    pub const QUEUE: u64 = 1 << 8;
+    pub const ALL: u64 = (1 << 9) - 1;
+}
+
+/// What a waiter has, as bits of its first byte.
+pub(super) mod waiter_flag {
+    pub const ATTACHED: u64 = 1;
+    pub const NOTE: u64 = 1 << 1;
+    pub const MIN_HOLD: u64 = 1 << 2;
+    pub const DELAY: u64 = 1 << 3;
+    pub const ALL: u64 = (1 << 4) - 1;
 }
 
 /// Types of keys.
@@ -43,17 +60,33 @@ pub(super) mod end {
     pub const RELEASED: u64 = 1;
     pub const EXPIRED: u64 = 2;
     pub const BROKEN: u64 = 3;
+    /// Version 2.
+    pub const UNDELIVERED: u64 = 4;
 }
 
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The version that a state needs.
+pub(super) fn form(keyspace: &Keyspace) -> u16 {
+    if keyspace.table.needs_second_form() { 2 } else { 1 }
+}
 
 /// Writes the whole state.
 pub(super) fn save(keyspace: &Keyspace, sink: &mut dyn Write) -> io::Result<()> {
     let mut buffer = Buffer(Vec::with_capacity(BUFFER_BYTES + 4096));
     buffer.0.extend_from_slice(MAGIC);
-    buffer.number(VERSION);
+    let form = form(keyspace);
+    buffer.number(u64::from(form));
     buffer.number(keyspace.fence);
     buffer.number(keyspace.longest_ttl_ms);
+    if form > 1 {
+        buffer.number(if keyspace.table.waiters() > 0 { keyspace.tickets } else { 0 });
+        buffer.number(keyspace.edges.len() as u64);
+        for (edge, seen) in keyspace.edges.iter() {
+            buffer.edge(edge);
+            buffer.stamp(seen);
+        }
+    }
     buffer.number(keyspace.table.len() as u64);
     for (key, record) in keyspace.table.iter() {
         buffer.record(key, record);
@@ -99,7 +132,7 @@ impl Buffer {
         self.text(key);
         self.number(kind::LEASE);
         self.number(flags(record, lease));
-        self.position(record.version);
+        self.position(record.version());
         if let Some(ends) = record.ends {
             self.stamp(ends);
         }
@@ -107,8 +140,45 @@ impl Buffer {
         if let Some(grant) = &lease.grant {
             self.grant(grant);
         }
+        if let Some(attach) = lease.unconfirmed() {
+            self.attach(attach);
+        }
         if let Some(last) = &lease.last {
             self.last(last);
+        }
+        if let Some(queue) = lease.queue() {
+            self.number(queue.len() as u64);
+            queue.iter().for_each(|waiter| self.waiter(waiter));
+        }
+    }
+
+    fn edge(&mut self, edge: EdgeId) {
+        self.number(edge.node);
+        self.number(edge.incarnation);
+    }
+
+    fn attach(&mut self, attach: Attach) {
+        self.edge(attach.edge);
+        self.number(attach.request);
+    }
+
+    fn waiter(&mut self, waiter: &Waiter) {
+        let terms = &waiter.terms;
+        self.number(waiter_flags(waiter));
+        self.number(waiter.ticket);
+        self.token(terms.token);
+        self.text(&terms.owner);
+        self.number(terms.ttl_ms);
+        if let Some(note) = &terms.note {
+            self.text(note);
+        }
+        for ms in [terms.min_hold_ms, terms.delay_ms].into_iter().flatten() {
+            self.number(ms);
+        }
+        self.stamp(waiter.ends);
+        match waiter.post {
+            Post::Attached(attach) => self.attach(attach),
+            Post::Kept(gone_at) => self.stamp(gone_at),
         }
     }
 
@@ -142,6 +212,7 @@ impl Buffer {
         match &last.end {
             End::Released => self.number(end::RELEASED),
             End::Expired => self.number(end::EXPIRED),
+            End::Undelivered => self.number(end::UNDELIVERED),
             End::Broken(text) => {
                 self.number(end::BROKEN);
                 self.text(text);
@@ -154,7 +225,7 @@ impl Buffer {
 
 fn flags(record: &Record, lease: &Lease) -> u64 {
     let grant = lease.grant.as_ref();
-    [
+    sum([
         (record.ends.is_some(), flag::ENDS),
         (record.auto_created, flag::AUTO_CREATED),
         (lease.options.ttl_ms_max.is_some(), flag::TTL_MS_MAX),
@@ -162,9 +233,20 @@ fn flags(record: &Record, lease: &Lease) -> u64 {
         (grant.is_some_and(|grant| grant.note.is_some()), flag::NOTE),
         (grant.is_some_and(|grant| grant.broken.is_some()), flag::BROKEN),
         (lease.last.is_some(), flag::LAST),
-    ]
-    .into_iter()
-    .filter(|(set, _)| *set)
-    .map(|(_, flag)| flag)
-    .sum()
+        (lease.unconfirmed().is_some(), flag::UNCONFIRMED),
+        (lease.queue().is_some(), flag::QUEUE),
+    ])
+}
+
+fn waiter_flags(waiter: &Waiter) -> u64 {
+    sum([
+        (waiter.attach().is_some(), waiter_flag::ATTACHED),
+        (waiter.terms.note.is_some(), waiter_flag::NOTE),
+        (waiter.terms.min_hold_ms.is_some(), waiter_flag::MIN_HOLD),
+        (waiter.terms.delay_ms.is_some(), waiter_flag::DELAY),
+    ])
+}
+
+fn sum<const N: usize>(flags: [(bool, u64); N]) -> u64 {
+    flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum()
 }

@@ -3,7 +3,7 @@
 //! Invariants, kept here and nowhere else:
 //! - The timers are exactly those of all records that have one. They hold nothing of their own and are no part of a
 //!   snapshot. Those of one stamp fire in the order of their grants.
-//! - `grants` counts the records that are held (expired ones that nobody has touched yet included).
+//! - The counts are those of all records (what has ended and nobody has touched yet included).
 //! - One allocation per key: timers and map share the key's `Arc`.
 //! - A clone costs O(1), and later changes copy only the path they touch.
 
@@ -23,9 +23,43 @@ type Alarm = (Timer, Key);
 pub(super) struct Table {
     records: OrdMap<Key, Arc<Record>>,
     timers: OrdSet<Alarm>,
-    grants: usize,
+    counts: Counts,
     /// The latest end of a delay or minimum hold that was seen and has not passed: until then time matters.
     shut_until: Option<Stamp>,
+}
+
+/// What the records are, together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Those that are held.
+    grants: usize,
+    /// Those that wait.
+    waiters: usize,
+    /// Records that need the second form of a snapshot.
+    second: usize,
+}
+
+impl Counts {
+    fn of(record: &Record) -> Self {
+        Self {
+            grants: usize::from(record.is_held()),
+            waiters: record.waiters(),
+            second: usize::from(record.needs_second_form()),
+        }
+    }
+
+    fn add(&mut self, one: Self) {
+        self.grants += one.grants;
+        self.waiters += one.waiters;
+        self.second += one.second;
+    }
+
+    /// Takes away what was added before.
+    fn take(&mut self, one: Self) {
+        self.grants -= one.grants;
+        self.waiters -= one.waiters;
+        self.second -= one.second;
+    }
 }
 
 impl Table {
@@ -35,7 +69,7 @@ impl Table {
         let mut timers = Vec::new();
         for entry in records {
             let (key, record) = entry?;
-            table.grants += usize::from(record.is_held());
+            table.counts.add(Counts::of(&record));
             table.shut_until = table.shut_until.max(record.shut_until());
             timers.extend(record.timer().map(|timer| (timer, Arc::clone(&key))));
             table.records.insert(key, Arc::new(record));
@@ -52,7 +86,17 @@ impl Table {
 
     /// Keys that are held.
     pub fn grants(&self) -> usize {
-        self.grants
+        self.counts.grants
+    }
+
+    /// Waiters of all keys.
+    pub fn waiters(&self) -> usize {
+        self.counts.waiters
+    }
+
+    /// Is there what the first form of a snapshot cannot tell?
+    pub fn needs_second_form(&self) -> bool {
+        self.counts.second > 0
     }
 
     /// The earliest timer.
@@ -103,7 +147,7 @@ impl Table {
         let key = match self.records.get_key_value(key) {
             Some((own, old)) => {
                 let own = Arc::clone(own);
-                self.grants -= usize::from(old.is_held());
+                self.counts.take(Counts::of(old));
                 if let Some(timer) = old.timer() {
                     self.timers.remove(&(timer, Arc::clone(&own)));
                 }
@@ -111,7 +155,7 @@ impl Table {
             }
             None => Arc::clone(key),
         };
-        self.grants += usize::from(record.is_held());
+        self.counts.add(Counts::of(&record));
         self.shut_until = self.shut_until.max(record.shut_until());
         if let Some(timer) = record.timer() {
             self.timers.insert((timer, Arc::clone(&key)));
@@ -123,9 +167,10 @@ impl Table {
     pub fn edit(&mut self, key: &str, change: impl FnOnce(&mut Record)) {
         let Some((key, slot)) = self.records.get_key_value_mut(key) else { return };
         let record = Arc::make_mut(slot);
-        let (timer, held) = (record.timer(), record.is_held());
+        let (timer, counts) = (record.timer(), Counts::of(record));
         change(record);
-        self.grants = self.grants - usize::from(held) + usize::from(record.is_held());
+        self.counts.take(counts);
+        self.counts.add(Counts::of(record));
         self.shut_until = self.shut_until.max(record.shut_until());
         let next = record.timer();
         if next != timer {
@@ -141,7 +186,7 @@ impl Table {
     /// Removes a key.
     pub fn remove(&mut self, key: &str) {
         let Some((key, record)) = self.records.remove_with_key(key) else { return };
-        self.grants -= usize::from(record.is_held());
+        self.counts.take(Counts::of(&record));
         if let Some(timer) = record.timer() {
             self.timers.remove(&(timer, key));
         }

@@ -33,7 +33,7 @@ pub(super) fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
 
     use tenure_cluster::entry;
 
@@ -47,6 +47,13 @@ mod tests {
         let nested = entry::encode_command::<Keyspace>(&Command::Batch(vec![flat])).unwrap();
         assert!(entry::decode_command::<Keyspace>(&nested).unwrap_err().to_string().contains("BATCH in a BATCH"));
         assert!(entry::decode_command::<Keyspace>(&bytes).is_ok(), "a refusal leaves nothing behind");
+        let all = Command::AllOrNothing(vec![Command::Persist { key: "l".into() }]);
+        let bytes = entry::encode_command::<Keyspace>(&all).unwrap();
+        assert_eq!(entry::decode_command::<Keyspace>(&bytes).unwrap(), all);
+        for outer in [Command::Batch, Command::AllOrNothing] {
+            let nested = entry::encode_command::<Keyspace>(&outer(vec![all.clone()])).unwrap();
+            assert!(entry::decode_command::<Keyspace>(&nested).unwrap_err().to_string().contains("BATCH in a BATCH"));
+        }
 
         let flat = Reply::Batch(vec![Reply::Deleted(7), Reply::Refused(Refusal::NoSuchKey)]);
         let bytes = entry::encode_replies::<Keyspace>(std::slice::from_ref(&flat)).unwrap();
@@ -59,6 +66,9 @@ mod tests {
     fn a_deep_one_does_not_end_the_process() {
         let deep = |head: [u8; 3], variant: u8| [&head[..], &[variant, 1].repeat(1_000_000)].concat();
         assert!(entry::decode_command::<Keyspace>(&deep([3, 1, 0], 8)).is_err());
+        let all = entry::encode_command::<Keyspace>(&Command::AllOrNothing(Vec::new())).unwrap();
+        let [kind, low, high, variant, _] = all[..] else { panic!("{all:?}") };
+        assert!(entry::decode_command::<Keyspace>(&deep([kind, low, high], variant)).is_err());
         assert!(entry::decode_reply::<Keyspace>(&deep([4, 1, 0], 4)).is_err());
     }
 }

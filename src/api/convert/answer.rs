@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use tenure_cluster::{Position, Stamp};
 
-use crate::keyspace::{Ended, LeaseOptions, OpReply, Page, Reason, Refusal, Reply, View};
+use crate::keyspace::{Ended, LeaseOptions, OpReply, Page, Place, Reason, Refusal, Reply, View};
 
 /// An answer's JSON, and its result in a word, for counting.
 pub struct Body {
@@ -27,6 +27,9 @@ pub fn reply(reply: &Reply, clock: Stamp) -> Result<Result<Body, serde_json::Err
     Ok(match reply {
         Reply::Refused(refusal) => return Err(refusal),
         Reply::Op(reply) => op(reply),
+        Reply::Queued { op, place } => Body::of(&Op { place: Some(*place), ..Op::from(op) }, "false"),
+        Reply::NotAll { index, why: Ok(reply) } => Body::of(&NotAll { op: Op::from(reply), index: *index }, "false"),
+        Reply::NotAll { why: Err(refusal), .. } => return Err(refusal),
         Reply::Done { result, .. } => Body::of(&Answer::of(reply, clock), truth(*result)),
         Reply::Deleted(_) | Reply::View(_) => Body::of(&Answer::of(reply, clock), "ok"),
         Reply::Batch(replies) => {
@@ -92,7 +95,8 @@ impl<'a> Answer<'a> {
                 let (code, detail) = crate::api::problem::refusal(refusal);
                 Self::Error { error: ItemError { code: code.as_str(), detail } }
             }
-            Reply::Batch(_) => {
+            Reply::Queued { op, place } => Self::Op(Op { place: Some(*place), ..Op::from(op) }),
+            Reply::Batch(_) | Reply::NotAll { .. } => {
                 let (code, detail) = (crate::api::problem::Code::Internal, "a BATCH inside a BATCH".to_owned());
                 Self::Error { error: ItemError { code: code.as_str(), detail } }
             }
@@ -124,6 +128,16 @@ struct Op<'a> {
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
+}
+
+/// BATCH `all_or_nothing` of which nothing was done: the first item that was not true, and its answer.
+#[derive(Serialize)]
+struct NotAll<'a> {
+    #[serde(flatten)]
+    op: Op<'a>,
+    index: u32,
 }
 
 impl<'a> From<&'a OpReply> for Op<'a> {
@@ -137,6 +151,7 @@ impl<'a> From<&'a OpReply> for Op<'a> {
             yours: reply.yours,
             retry_after_ms: reply.retry_after_ms,
             detail: reply.detail.as_deref(),
+            place: None,
         }
     }
 }

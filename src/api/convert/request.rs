@@ -110,6 +110,9 @@ impl Request {
                 Command::Get { .. } => "GET",
                 Command::Held { .. } => "HELD",
                 Command::Check { .. } => "CHECK",
+                Command::Wait(_) => "ACQUIRE",
+                Command::AllOrNothing(_) => "BATCH",
+                Command::Detach { .. } | Command::Cancel { .. } | Command::Presence { .. } | Command::Away { .. } => "",
             },
             Self::Read(query) => match query {
                 Query::Held { .. } => "HELD",

@@ -61,7 +61,7 @@ fn a_backlog_keeps_no_dead_lease_alive() {
     let (now, key) = (at(1000, 2), "024999");
     keyspace.advance(&now, &mut Vec::new());
     let read = ReadAt { applied: now.stamp, now: now.stamp };
-    assert!(!keyspace.held(key, None, read).unwrap().unwrap().result);
+    assert!(!keyspace.held(key, None, read).unwrap().unwrap().op.result);
     let mut told = Vec::new();
     let reply = keyspace.apply(&now, acquire(key), &mut told);
     assert!(matches!(reply, Reply::Op(OpReply { result: true, fence: Some(25_001), .. })), "{reply:?}");

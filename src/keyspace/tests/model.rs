@@ -1,85 +1,46 @@
 //! A naive keyspace, written from the contract and from nothing else: a list of everything that ever happened, never
 //! cleaned up, in which each question looks for its answer anew. No timers, no table, no settling: at any time `t`
-//! a grant is live if nobody ended it and `t < deadline`, and a key exists if nobody deleted it and time has not.
+//! a grant is live if nobody ended it and `t < deadline`, and a key exists if nobody deleted it and time has not. Who
+//! waits stands in `line`.
 
 use std::sync::Arc;
 
 use tenure_cluster::{Moment, Position, Stamp};
 
+use super::held::Held;
+use super::line::{InLine, Line};
 use crate::keyspace::{
-    Acquire, Command, Ended, Event, EventKind, GrantView, LeaseOptions, OpReply, Reason, Refusal, Reply, TokenHash,
-    View,
+    Acquire, Attach, Command, Ended, Event, EventKind, GrantView, LeaseOptions, OpReply, Reason, Refusal, Reply,
+    TokenHash, View, Wait,
 };
 
 const DAY_MS: u64 = 86_400_000;
 
 /// All keys that ever were, the youngest last.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
-    keys: Vec<Life>,
+    pub(super) keys: Vec<Life>,
     fence: u64,
     pub longest_ttl_ms: u64,
     pub keys_max: Option<u64>,
+    pub line: Line,
 }
 
 /// One life of a key, from its creation to its end.
-struct Life {
-    key: Arc<str>,
-    options: LeaseOptions,
+#[derive(Clone)]
+pub(super) struct Life {
+    pub key: Arc<str>,
+    pub options: LeaseOptions,
     ends: Option<u64>,
     idles: bool,
     deleted: bool,
-    grants: Vec<Held>,
-    changed: Position,
-}
-
-struct Held {
-    ask: Acquire,
-    fence: u64,
-    since: u64,
-    wall_ms: u64,
-    renewed: u64,
-    deadline: u64,
-    broken: Option<Arc<str>>,
-    returned: Option<u64>,
-}
-
-impl Held {
-    fn live(&self, t: u64) -> bool {
-        self.returned.is_none() && t < self.deadline
-    }
-
-    fn end(&self) -> u64 {
-        self.returned.unwrap_or(self.deadline)
-    }
-
-    fn reason(&self) -> Reason {
-        match (self.returned, &self.broken) {
-            (Some(_), _) => Reason::Released,
-            (None, Some(_)) => Reason::Broken,
-            (None, None) => Reason::Expired,
-        }
-    }
-
-    fn opens(&self, options: &LeaseOptions) -> u64 {
-        match self.returned {
-            Some(_) => self.since + self.ask.min_hold_ms.unwrap_or(options.min_hold_ms),
-            None => self.deadline + self.ask.delay_ms.unwrap_or(options.delay_ms),
-        }
-    }
-
-    fn extras(&self, t: u64) -> OpReply {
-        OpReply {
-            fence: Some(self.fence),
-            owner: Some(self.ask.owner.clone()),
-            ttl_ms: Some(self.deadline - t),
-            ..OpReply::default()
-        }
-    }
+    pub grants: Vec<Held>,
+    pub waiters: Vec<InLine>,
+    pub changed: Position,
 }
 
 impl Life {
-    fn live(&self, t: u64) -> Option<&Held> {
+    pub fn live(&self, t: u64) -> Option<&Held> {
         self.grants.last().filter(|grant| grant.live(t))
     }
 
@@ -87,23 +48,27 @@ impl Life {
         self.grants.iter().rev().find(|grant| !grant.live(t))
     }
 
-    fn over(&self, t: u64) -> bool {
+    pub fn over(&self, t: u64) -> bool {
         self.ends.is_some_and(|ends| ends <= t)
     }
 
+    pub fn lifetime(&self) -> Option<u64> {
+        self.ends
+    }
+
     /// When time ends the key, if nothing else happens, and if it is free by then.
-    fn end(&self) -> Option<u64> {
+    pub fn end(&self) -> Option<u64> {
         let free_since = self.grants.last().map_or(0, Held::end);
         let open_since = self.grants.last().map_or(0, |grant| grant.end().max(grant.opens(&self.options)));
         let idle = (self.idles && !self.grants.is_empty()).then_some(open_since + DAY_MS);
         [self.ends, idle].into_iter().flatten().min().map(|end| end.max(free_since))
     }
 
-    fn exists(&self, t: u64) -> bool {
+    pub fn exists(&self, t: u64) -> bool {
         !self.deleted && (self.live(t).is_some() || self.end().is_none_or(|end| t < end))
     }
 
-    fn shut_until(&self, t: u64) -> Option<u64> {
+    pub fn shut_until(&self, t: u64) -> Option<u64> {
         if self.live(t).is_some() {
             return None;
         }
@@ -111,11 +76,12 @@ impl Life {
     }
 
     /// What a reader could notice of time at `t`; `None`: no key.
-    fn looks(&self, t: u64) -> Option<(bool, bool, bool)> {
-        self.exists(t).then(|| (self.live(t).is_some(), self.over(t), self.shut_until(t).is_some()))
+    fn looks(&self, t: u64) -> Option<(bool, bool, bool, usize)> {
+        let looks = (self.live(t).is_some(), self.over(t), self.shut_until(t).is_some(), self.standing(t).count());
+        self.exists(t).then_some(looks)
     }
 
-    fn refuse(&self, reason: Reason, t: u64) -> OpReply {
+    pub fn refuse(&self, reason: Reason, t: u64) -> OpReply {
         OpReply { reason: Some(reason), ..self.live(t).map(|grant| grant.extras(t)).unwrap_or_default() }
     }
 
@@ -127,8 +93,9 @@ impl Life {
                 && fence.is_none_or(|fence| fence == grant.fence)
         };
         match self.last_ended(t).filter(mine) {
-            Some(grant) if grant.returned.is_none() => {
-                OpReply { detail: grant.broken.clone(), ..self.refuse(grant.reason(), t) }
+            Some(grant) if grant.returned.is_none() || grant.undelivered => {
+                let detail = grant.broken.clone().filter(|_| !grant.undelivered);
+                OpReply { detail, ..self.refuse(grant.reason(), t) }
             }
             _ => self.refuse(Reason::NotHeld, t),
         }
@@ -164,7 +131,7 @@ impl Life {
                 note: grant.ask.note.clone(),
                 broken: grant.broken.clone(),
             }),
-            waiters: 0,
+            waiters: self.standing(t).count() as u64,
             acquirable_in_ms: acquirable - t,
             options: self.options,
             version: self.changed,
@@ -192,7 +159,7 @@ impl Model {
         Self { keys_max, ..Self::default() }
     }
 
-    fn find(&mut self, key: &str, t: u64) -> Option<&mut Life> {
+    pub(super) fn find(&mut self, key: &str, t: u64) -> Option<&mut Life> {
         self.keys.iter_mut().rev().find(|life| &*life.key == key).filter(|life| life.exists(t))
     }
 
@@ -241,23 +208,10 @@ impl Model {
         self.keys.iter().filter(|life| life.exists(t) && life.live(t).is_some()).count()
     }
 
-    /// What time alone did in `(from, to]`.
-    pub fn passed(&self, from: u64, to: u64, events: &mut Vec<Event>) {
-        let within = |t: u64| from < t && t <= to;
-        for life in self.keys.iter().filter(|life| life.exists(from)) {
-            if let Some(grant) = life.live(from).filter(|grant| within(grant.deadline) && grant.broken.is_none()) {
-                let last_renewed = Some(Stamp(grant.renewed));
-                events.push(Event { last_renewed, ..event(&life.key, EventKind::Expired, Some(grant)) });
-            }
-            if !life.exists(to) {
-                events.push(event(&life.key, EventKind::Deleted, None));
-            }
-        }
-    }
-
     pub fn apply(&mut self, at: &Moment, command: &Command, events: &mut Vec<Event>) -> Reply {
         match command {
             Command::Batch(items) => Reply::Batch(items.iter().map(|item| self.apply(at, item, events)).collect()),
+            Command::AllOrNothing(items) => self.all(at, items, events),
             item => self.item(at, item, events).unwrap_or_else(Reply::Refused),
         }
     }
@@ -274,7 +228,8 @@ impl Model {
                 self.make(at, key, *options, false, events);
                 done(true, None)
             }
-            Command::Acquire(ask) => self.acquire(at, ask, events).map(Reply::Op),
+            Command::Acquire(ask) => self.acquire(at, ask, None, events),
+            Command::Wait(Wait { ask, wait_ms, attach }) => self.acquire(at, ask, Some((*wait_ms, *attach)), events),
             Command::Renew { key, token, ttl_ms, fence } => {
                 let renewed = self.renew(at, key, *token, *ttl_ms, *fence, events)?;
                 Ok(Reply::Op(renewed))
@@ -282,9 +237,14 @@ impl Model {
             Command::Release { key, token, fence } => {
                 let life = self.find(key, t).ok_or(Refusal::NoSuchKey)?;
                 if !life.holds(Some(*token), *fence, t).result {
-                    return Ok(Reply::Op(life.lost(Some(*token), *fence, t)));
+                    let left = fence.is_none() && life.leave(at, *token, Reason::CancelledWait, events);
+                    let lost = life.lost(Some(*token), *fence, t);
+                    let reason = if left { Some(Reason::CancelledWait) } else { lost.reason };
+                    return Ok(Reply::Op(OpReply { reason, detail: lost.detail.filter(|_| !left), ..lost }));
                 }
                 life.end_by(at, EventKind::Released, |grant| grant.returned = Some(t), events);
+                life.close_period(at, events);
+                self.follow(at, key, events);
                 Ok(Reply::Op(OpReply { result: true, ..OpReply::default() }))
             }
             Command::Break { key, reason, grace_ms, fence } => {
@@ -294,6 +254,7 @@ impl Model {
                 }
                 life.break_it(at, reason, t + grace_ms, events);
                 let told = life.live(t).map(|g| OpReply { detail: g.broken.clone(), ..g.extras(t) });
+                self.follow(at, key, events);
                 Ok(Reply::Op(OpReply { result: true, ..told.unwrap_or_default() }))
             }
             Command::Expire { key, ttl_ms } => self.outlive(at, key, |life| life.ends = Some(t + ttl_ms)),
@@ -302,21 +263,33 @@ impl Model {
                 Ok(Reply::Deleted(keys.iter().map(|key| self.delete(t, key, *fence, events)).sum()))
             }
             Command::Get { key } => Ok(Reply::View(self.get(key, t).map(Box::new))),
-            Command::Held { key, token } => self.holds(key, *token, None, t).map(Reply::Op),
+            Command::Held { key, token } => self.holds_or_waits(key, *token, t),
             Command::Check { key, fence } => self.holds(key, None, Some(*fence), t).map(Reply::Op),
-            Command::Batch(_) => unreachable!("batches are not nested"),
+            Command::Detach { key, token, attach } => done(self.detach(at, key, *token, *attach, events), None),
+            Command::Cancel { key, token, attach } => done(self.cancel(at, key, *token, *attach, events), None),
+            Command::Presence { edge } => done(self.presence(at, *edge, events), None),
+            Command::Away { edge } => done(self.away(at, *edge, events), None),
+            Command::Batch(_) | Command::AllOrNothing(_) => unreachable!("batches are not nested"),
         }
     }
 
     fn make(&mut self, at: &Moment, key: &Arc<str>, options: LeaseOptions, idles: bool, events: &mut Vec<Event>) {
         let (key, changed) = (key.clone(), at.position);
         events.push(event(&key, EventKind::Created, None));
-        self.keys.push(Life { key, options, ends: None, idles, deleted: false, grants: Vec::new(), changed });
+        let (grants, waiters) = (Vec::new(), Vec::new());
+        self.keys.push(Life { key, options, ends: None, idles, deleted: false, grants, waiters, changed });
     }
 
-    fn acquire(&mut self, at: &Moment, ask: &Acquire, events: &mut Vec<Event>) -> Result<OpReply, Refusal> {
+    fn acquire(
+        &mut self,
+        at: &Moment,
+        ask: &Acquire,
+        wait: Option<(u64, Attach)>,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
         let t = at.stamp.0;
-        let no = |reason| Ok(OpReply { reason: Some(reason), ..OpReply::default() });
+        let attach = wait.map(|(_, attach)| attach);
+        let no = |reason| Ok(Reply::Op(OpReply { reason: Some(reason), ..OpReply::default() }));
         let Some(life) = self.find(&ask.key, t) else {
             if !ask.create {
                 return Err(Refusal::NoSuchKey);
@@ -326,34 +299,49 @@ impl Model {
             }
             self.room(t)?;
             self.make(at, &ask.key, LeaseOptions::default(), true, events);
-            return Ok(self.grant(at, ask, events));
+            return Ok(Reply::Op(self.grant(at, ask, attach, events)));
         };
         if ask.ttl_ms <= 0 {
             return no(Reason::TtlNotPositive);
         }
         within_max(&life.options, ask.ttl_ms)?;
+        let used = life.last_ended(t).is_some_and(|last| last.ask.token == ask.token && !last.undelivered);
         if let Some(grant) = life.live(t) {
             if grant.ask.token == ask.token {
                 let reason = grant.broken.as_ref().map(|_| Reason::Broken);
-                return Ok(OpReply { yours: true, reason, detail: grant.broken.clone(), ..grant.extras(t) });
+                let yours = OpReply { yours: true, reason, detail: grant.broken.clone(), ..grant.extras(t) };
+                life.confirm();
+                return Ok(Reply::Op(yours));
             }
-            let reason = if life.over(t) { Reason::KeyExpired } else { Reason::Held };
             let retry_after_ms = Some(life.view(t).acquirable_in_ms);
-            return Ok(OpReply { retry_after_ms, ..life.refuse(reason, t) });
+            if life.over(t) {
+                return Ok(Reply::Op(OpReply { retry_after_ms, ..life.refuse(Reason::KeyExpired, t) }));
+            }
+            if used && ask.once && wait.is_some() {
+                return no(Reason::TokenUsed);
+            }
+            let held = OpReply { retry_after_ms, ..life.refuse(Reason::Held, t) };
+            return Ok(self.stand(at, ask, wait, held, events));
         }
-        let last = life.grants.last();
-        if ask.once && last.is_some_and(|last| last.ask.token == ask.token) {
+        if ask.once && used {
             return no(Reason::TokenUsed);
         }
         if let Some(opens) = life.shut_until(t) {
-            let released = last.is_some_and(|last| last.returned.is_some());
+            let released = life.grants.last().is_some_and(|last| last.returned.is_some());
             let reason = Some(if released { Reason::MinHold } else { Reason::Delay });
-            return Ok(OpReply { reason, retry_after_ms: Some(opens - t), ..OpReply::default() });
+            let shut = OpReply { reason, retry_after_ms: Some(opens - t), ..OpReply::default() };
+            return Ok(self.stand(at, ask, wait, shut, events));
         }
-        Ok(self.grant(at, ask, events))
+        Ok(Reply::Op(self.grant(at, ask, attach, events)))
     }
 
-    fn grant(&mut self, at: &Moment, ask: &Acquire, events: &mut Vec<Event>) -> OpReply {
+    pub(super) fn grant(
+        &mut self,
+        at: &Moment,
+        ask: &Acquire,
+        attach: Option<Attach>,
+        events: &mut Vec<Event>,
+    ) -> OpReply {
         let t = at.stamp.0;
         let ttl_ms = ask.ttl_ms.unsigned_abs();
         self.fence += 1;
@@ -367,11 +355,14 @@ impl Model {
             deadline: t + ttl_ms,
             broken: None,
             returned: None,
+            untold: attach,
+            undelivered: false,
         };
-        events.push(event(&ask.key, EventKind::Granted, Some(&grant)));
+        events.push(Event { ttl_ms: Some(ttl_ms), attach, ..event(&ask.key, EventKind::Granted, Some(&grant)) });
         let reply = OpReply { result: true, ..grant.extras(t) };
         let life = self.find(&ask.key, t).unwrap();
         life.changed = at.position;
+        life.waiters.retain(|waiter| waiter.ask.token != ask.token);
         life.grants.push(grant);
         reply
     }
@@ -395,6 +386,7 @@ impl Model {
         if !held.result {
             return Ok(held);
         }
+        life.confirm();
         if held.detail.is_some() {
             return Ok(OpReply { result: false, reason: Some(Reason::Broken), ..held });
         }
@@ -406,7 +398,7 @@ impl Model {
         grant.renewed = t;
         grant.deadline = grant.deadline.max(t + ttl_ms.unsigned_abs());
         let renewed = OpReply { result: true, ..grant.extras(t) };
-        events.push(event(&life.key, EventKind::Renewed, life.grants.last()));
+        events.push(Event { ttl_ms: renewed.ttl_ms, ..event(&life.key, EventKind::Renewed, life.grants.last()) });
         self.longest_ttl_ms = self.longest_ttl_ms.max(ttl_ms.unsigned_abs());
         Ok(renewed)
     }
@@ -429,6 +421,7 @@ impl Model {
         if fence.is_some() && life.live(t).map(|grant| grant.fence) != fence {
             return 0;
         }
+        life.leave_all(Reason::Deleted, events);
         events.push(event(&life.key, EventKind::Deleted, life.live(t)));
         life.deleted = true;
         1
@@ -437,7 +430,7 @@ impl Model {
 
 impl Life {
     /// Ends the live grant by command; a key whose lifetime is over goes with it.
-    fn end_by(&mut self, at: &Moment, kind: EventKind, end: impl FnOnce(&mut Held), events: &mut Vec<Event>) {
+    pub fn end_by(&mut self, at: &Moment, kind: EventKind, end: impl FnOnce(&mut Held), events: &mut Vec<Event>) {
         self.changed = at.position;
         events.push(event(&self.key, kind, self.grants.last()));
         self.grants.last_mut().map(end);
@@ -463,7 +456,17 @@ fn within_max(options: &LeaseOptions, ttl_ms: i64) -> Result<(), Refusal> {
     }
 }
 
-fn event(key: &Arc<str>, kind: EventKind, grant: Option<&Held>) -> Event {
+pub(super) fn event(key: &Arc<str>, kind: EventKind, grant: Option<&Held>) -> Event {
     let (fence, owner) = (grant.map(|grant| grant.fence), grant.map(|grant| grant.ask.owner.clone()));
-    Event { key: key.clone(), kind, fence, owner, last_renewed: None, detail: None }
+    Event {
+        key: key.clone(),
+        kind,
+        fence,
+        owner,
+        last_renewed: None,
+        detail: None,
+        ttl_ms: None,
+        attach: None,
+        reason: None,
+    }
 }

@@ -6,8 +6,12 @@
 //! - `wait 5s`: time passes and an entry without a command (a tick) comes in, as when a timer is due;
 //! - `stall 5s`: time passes, and no timer fires until the next `wait`: a backlog that cleaning has not reached.
 //!
+//! `wait_for` is an ACQUIRE that waits (`for=10m`), by `request=7` at `edge=1.1` (node and life; that is the default);
+//! `detach` and `cancel` name the same, `presence` and `away` an edge.
+//!
 //! Reads lean on the last applied stamp; `ahead=5s` sets the leader's clock ahead of it. `batch` gathers the commands up
-//! to `end` into one. `restart` saves and loads; `set fence=` and `set keys_max=` are hooks of the test. A token is a
+//! to `end` into one, and so does `all` (all or nothing). `restart` saves and loads; `set fence=`, `set keys_max=` and `set queue_max= waiters_max=`
+//! are hooks of the test. A token is a
 //! name, and so is the owner unless given.
 
 use std::collections::BTreeMap;
@@ -19,7 +23,7 @@ use goldenscript::Command as Line;
 use tenure_cluster::{Moment, NeedsTick, Position, ReadAt, StateMachine};
 
 use super::text;
-use crate::keyspace::{Acquire, Command, Event, Keyspace, LeaseOptions, TokenHash, token_hash};
+use crate::keyspace::{Acquire, Attach, Command, EdgeId, Event, Keyspace, LeaseOptions, TokenHash, Wait, token_hash};
 
 type Answer = Result<String, Box<dyn Error>>;
 
@@ -29,8 +33,8 @@ struct Script {
     keyspace: Keyspace,
     at: Moment,
     stalled: bool,
-    /// Commands of the BATCH that is being gathered.
-    batch: Option<Vec<Command>>,
+    /// Commands of the BATCH that is being gathered, and whether all must be done.
+    batch: Option<(Vec<Command>, bool)>,
 }
 
 /// A line's arguments by name; positional ones are taken in order.
@@ -76,6 +80,16 @@ impl<'a> Args<'a> {
         Ok(token_hash(key, self.named.remove("token").ok_or("whose token?")?))
     }
 
+    fn edge(&mut self) -> Result<EdgeId, Box<dyn Error>> {
+        let edge = self.named.remove("edge").unwrap_or("1.1");
+        let (node, incarnation) = edge.split_once('.').ok_or("which life?")?;
+        Ok(EdgeId { node: node.parse()?, incarnation: incarnation.parse()? })
+    }
+
+    fn attach(&mut self) -> Result<Attach, Box<dyn Error>> {
+        Ok(Attach { edge: self.edge()?, request: self.number("request")?.ok_or("which request?")? })
+    }
+
     fn end(self) -> Result<(), Box<dyn Error>> {
         if self.words.is_empty() && self.named.is_empty() {
             return Ok(());
@@ -95,11 +109,52 @@ fn duration_ms(text: &str) -> Result<i64, Box<dyn Error>> {
     Ok(digits.parse::<i64>()? * unit)
 }
 
+fn acquire(key: Arc<str>, args: &mut Args<'_>) -> Result<Acquire, Box<dyn Error>> {
+    let name = *args.named.get("token").ok_or("whose token?")?;
+    Ok(Acquire {
+        token: args.token(&key)?,
+        key,
+        owner: args.text("owner").unwrap_or_else(|| Arc::from(name)),
+        ttl_ms: args.ms("ttl")?.unwrap_or(30_000),
+        create: args.flag("create"),
+        note: args.text("note"),
+        min_hold_ms: args.positive_ms("min_hold")?,
+        delay_ms: args.positive_ms("delay")?,
+        once: args.flag("once"),
+    })
+}
+
+/// A line as a command of waiting.
+fn waiting(name: &str, args: &mut Args<'_>) -> Result<Option<Command>, Box<dyn Error>> {
+    Ok(Some(match name {
+        "presence" => Command::Presence { edge: args.edge()? },
+        "away" => Command::Away { edge: args.edge()? },
+        "wait_for" => {
+            let wait_ms = args.positive_ms("for")?.unwrap_or(600_000);
+            let attach = args.attach()?;
+            Command::Wait(Wait { ask: acquire(args.key()?, args)?, wait_ms, attach })
+        }
+        "detach" | "cancel" => {
+            let key = args.key()?;
+            let (token, attach) = (args.token(&key)?, args.attach()?);
+            if name == "detach" {
+                Command::Detach { key, token, attach }
+            } else {
+                Command::Cancel { key, token, attach }
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
 /// A line as a command of the log, `None` if it is something else.
 fn command(name: &str, args: &mut Args<'_>) -> Result<Option<Command>, Box<dyn Error>> {
     if name == "del" {
         let keys = std::mem::take(&mut args.words).into_iter().map(Arc::from).collect();
         return Ok(Some(Command::Del { keys, fence: args.number("fence")? }));
+    }
+    if let Some(command) = waiting(name, args)? {
+        return Ok(Some(command));
     }
     if !["create", "acquire", "renew", "release", "break", "expire", "persist"].contains(&name) {
         return Ok(None);
@@ -114,20 +169,7 @@ fn command(name: &str, args: &mut Args<'_>) -> Result<Option<Command>, Box<dyn E
             };
             Command::Create { key, options }
         }
-        "acquire" => {
-            let name = *args.named.get("token").ok_or("whose token?")?;
-            Command::Acquire(Acquire {
-                token: args.token(&key)?,
-                key,
-                owner: args.text("owner").unwrap_or_else(|| Arc::from(name)),
-                ttl_ms: args.ms("ttl")?.unwrap_or(30_000),
-                create: args.flag("create"),
-                note: args.text("note"),
-                min_hold_ms: args.positive_ms("min_hold")?,
-                delay_ms: args.positive_ms("delay")?,
-                once: args.flag("once"),
-            })
-        }
+        "acquire" => Command::Acquire(acquire(key, args)?),
         "renew" => {
             let (token, fence) = (args.token(&key)?, args.number("fence")?);
             Command::Renew { key, token, ttl_ms: args.ms("ttl")?.unwrap_or(30_000), fence }
@@ -199,7 +241,8 @@ impl Script {
             "get" => self.keyspace.get(&key, at).map(|view| view.map_or("null".to_owned(), |view| text::view(&view))),
             "held" => {
                 let token = if args.named.is_empty() { None } else { Some(args.token(&key)?) };
-                self.keyspace.held(&key, token, at).map(op)
+                let held = self.keyspace.held(&key, token, at);
+                held.map(|reply| reply.map_or_else(|why| text::refusal(&why), text::standing))
             }
             "check" => {
                 let fence = args.number("fence")?.ok_or("which fence?")?;
@@ -209,6 +252,18 @@ impl Script {
             "ttl" => self.keyspace.key_ttl(&key, at).map(text::key_ttl),
             _ => return Err(format!("{name}: no such command").into()),
         })
+    }
+
+    fn stats(&self) -> String {
+        let machine = &self.keyspace;
+        let (keys, grants, wake) = (machine.keys(), machine.grants(), machine.wake().map(text::stamp));
+        let longest = text::ms(machine.longest_ttl_ms());
+        let edges: String = machine.edges().map(|edge| format!(" {}.{}", edge.node, edge.incarnation)).collect();
+        let waiting = match machine.waiters() {
+            0 => String::new(),
+            waiters => format!(" waiters={waiters} edges:{edges}"),
+        };
+        format!("keys={keys} grants={grants} wake={wake:?} longest_ttl={longest}{waiting}")
     }
 
     fn control(&mut self, name: &str, args: &mut Args<'_>) -> Result<Option<String>, Box<dyn Error>> {
@@ -232,23 +287,21 @@ impl Script {
                 if let Some(keys_max) = args.number("keys_max")? {
                     self.keyspace = self.keyspace.clone().with_keys_max(usize::try_from(keys_max)?);
                 }
+                if let Some(queue_max) = args.number("queue_max")? {
+                    let waiters_max = args.number("waiters_max")?.ok_or("how many in all?")?;
+                    let (queue_max, waiters_max) = (usize::try_from(queue_max)?, usize::try_from(waiters_max)?);
+                    self.keyspace = self.keyspace.clone().with_waiters_max(queue_max, waiters_max);
+                }
                 String::new()
             }
-            "stats" => {
-                let wake = self.keyspace.wake().map(text::stamp);
-                let (keys, grants) = (self.keyspace.keys(), self.keyspace.grants());
-                format!(
-                    "keys={keys} grants={grants} wake={wake:?} longest_ttl={}",
-                    text::ms(self.keyspace.longest_ttl_ms())
-                )
-            }
-            "batch" => {
-                self.batch = Some(Vec::new());
+            "stats" => self.stats(),
+            "batch" | "all" => {
+                self.batch = Some((Vec::new(), name == "all"));
                 String::new()
             }
             "end" => {
-                let commands = self.batch.take().ok_or("no batch")?;
-                self.entry(Some(Command::Batch(commands)))
+                let (commands, all) = self.batch.take().ok_or("no batch")?;
+                self.entry(Some(if all { Command::AllOrNothing(commands) } else { Command::Batch(commands) }))
             }
             _ => return Ok(None),
         }))
@@ -268,7 +321,7 @@ impl goldenscript::Runner for Script {
         let name = line.name.as_str();
         let answer = if let Some(answer) = self.control(name, &mut args)? {
             answer
-        } else if let Some(batch) = &mut self.batch {
+        } else if let Some((batch, _)) = &mut self.batch {
             let item = command(name, &mut args)?.map_or_else(|| read_item(name, &mut args), Ok)?;
             batch.push(item);
             String::new()

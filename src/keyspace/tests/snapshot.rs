@@ -4,11 +4,12 @@
 use proptest::prelude::*;
 use tenure_cluster::{LoadError, Moment, Position, Stamp, StateMachine};
 
-use super::against_model::{item, saved};
-use crate::keyspace::{Acquire, Command, Keyspace, LeaseOptions, TokenHash};
+use super::against_model::saved;
+use super::waits::command;
+use crate::keyspace::{Acquire, Attach, Command, EdgeId, Keyspace, LeaseOptions, TokenHash, Wait};
 
 fn at(stamp: u64, index: u64) -> Moment {
-    Moment { stamp: Stamp(stamp), position: Position { index, ordinal: 2 }, wall_ms: stamp + 5 }
+    Moment { stamp: Stamp(stamp), position: Position { index, ordinal: 2 }, wall_ms: stamp.saturating_add(5) }
 }
 
 fn acquire(key: &str, token: u8, create: bool) -> Command {
@@ -50,6 +51,91 @@ fn sample() -> Keyspace {
     keyspace
 }
 
+/// One of everything that needs version 2.
+fn waiting() -> Keyspace {
+    let mut keyspace = Keyspace::default();
+    let attach = |node, request| Attach { edge: EdgeId { node, incarnation: 300 }, request };
+    let wait = |token, create, request| {
+        let Command::Acquire(ask) = acquire("a", token, create) else { unreachable!() };
+        let min_hold_ms = create.then_some(2);
+        Command::Wait(Wait { ask: Acquire { min_hold_ms, ..ask }, wait_ms: 9_000, attach: attach(1, request) })
+    };
+    let detach = |key: &str, token, attach| Command::Detach { key: key.into(), token: TokenHash([token; 16]), attach };
+    let Command::Acquire(other) = acquire("b", 9, true) else { unreachable!() };
+    let commands = [
+        wait(1, true, 1),
+        wait(2, true, 2),
+        wait(3, false, 3),
+        detach("a", 3, attach(1, 3)),
+        Command::Wait(Wait { ask: other, wait_ms: 1, attach: attach(2, 4) }),
+        detach("b", 9, attach(2, 4)),
+    ];
+    for (command, n) in commands.into_iter().zip(1..) {
+        keyspace.apply(&at(100 * n, n), command, &mut Vec::new());
+    }
+    keyspace
+}
+
+#[test]
+fn bytes_of_version_2_are_frozen() {
+    let parts = [
+        "74656e757265206b65797370616365 02 02 b0ea01", // "tenure keyspace", 2, fence 2, 30 000 ms
+        "02 01 01ac02ac02 02",                         // ticket 2, 1 edge: 1.300, seen; 2 keys
+        "0161 01 9a03 0402 00 00",                     // "a", lease, flags, 4.2, no delay, no hold
+        "01 026d65 01010101010101010101010101010101",  // grant: fence 1, "me", token
+        "94eb01 64 64 69 02 01 03776879",              // until, since, renewed, wall, hold, delay, note
+        "01ac0201",                                    // not confirmed: 1.300:1
+        "02",                                          // 2 waiters
+        "0f 01 02020202020202020202020202020202",      // flags, ticket 1, token
+        "026d65 b0ea01 03776879 02 01",                // "me", 30 000 ms, note, hold, delay
+        "f047 01ac0202",                               // until, attached to 1.300:2
+        "00 02 03030303030303030303030303030303",      // flags, ticket 2, token
+        "026d65 b0ea01 d448 982a",                     // "me", 30 000 ms, until, kept until
+        "0162 01 42 0602 00 00",                       // "b", lease, flags, 6.2
+        "02 026d65 09090909090909090909090909090909",  // last: fence 2, "me", token
+        "04 d804 d804",                                // undelivered, when, opens
+    ];
+    assert_eq!(hex(&saved(&waiting())), parts.concat().replace(' ', ""));
+    assert_eq!(waiting().state_format(), 2);
+    assert_eq!(sample().state_format(), 1);
+}
+
+/// Every part of version 2 that says what another says too must agree with it.
+#[test]
+fn version_2_is_refused_where_it_contradicts_itself() {
+    let good = hex(&saved(&waiting()));
+    let form = |from: &str, to: &str| {
+        assert_eq!(good.matches(from).count(), 1, "{from}");
+        let text = good.replace(from, to);
+        let bytes: Vec<u8> =
+            (0..text.len() / 2).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect();
+        match Keyspace::load(&mut bytes.as_slice()) {
+            Err(LoadError::Form(what)) => what,
+            other => panic!("{from} as {to}: {other:?}"),
+        }
+    };
+    let (tickets, edges, seen) = ("0202b0ea0102", "0101ac02ac02", "ac02ac02");
+    assert_eq!(form(tickets, "0202b0ea0101"), "tickets out of order", "a ticket that was never given out");
+    assert_eq!(form(tickets, &format!("0202b0ea01{}01", "80".repeat(9))), "too many tickets");
+    assert_eq!(form(edges, "00"), "a waiter of no edge");
+    assert_eq!(form(seen, "ad02ac02"), "a waiter of no edge");
+    assert_eq!(form(edges, "0201ac02ac0202ac02ac02"), "an edge without waiters");
+    assert_eq!(form(edges, "0201ac02ac0201ac02ac02"), "edges out of order");
+    let (line, second) = ("01ac0201020f01", "0002030303");
+    assert_eq!(form(line, "01ac0201020f00"), "tickets out of order");
+    assert_eq!(form(second, "0001030303"), "tickets out of order");
+    assert_eq!(form(line, "01ac0201021f01"), "unknown flags of a waiter");
+    assert_eq!(form(&"03".repeat(16), &"02".repeat(16)), "a token that waits twice");
+    let load = |bytes: &[u8]| Keyspace::load(&mut &*bytes).unwrap_err().to_string();
+    for nothing_new in [b"tenure keyspace\x02\0\0\0\0\0".as_slice(), b"tenure keyspace\x02\0\0\x05\0\0"] {
+        assert!(load(nothing_new).ends_with("a version that is not needed"));
+    }
+    let line_of_nobody = b"tenure keyspace\x02\0\0\0\0\x01\x01a\x01\x80\x02\0\0\0\0\0";
+    assert!(load(line_of_nobody).ends_with("a line of nobody"));
+    let in_version_1 = b"tenure keyspace\x01\0\0\x01\x01a\x01\x80\x02\0\0\0\0\0";
+    assert!(load(in_version_1).ends_with("unknown flags"));
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -85,7 +171,7 @@ fn other_bytes_are_refused() {
     assert_eq!(load(&good).unwrap(), 3);
     assert_eq!(form(&[good.as_slice(), &[0]].concat()), "bytes after the last key");
     assert_eq!(form(b"something else that is long enough"), "this is no keyspace");
-    assert_eq!(form(b"tenure keyspace\x02"), "keyspace of version 2, this build reads version 1");
+    assert_eq!(form(b"tenure keyspace\x03"), "keyspace of version 3, this build reads up to 2");
     assert_eq!(form(b"tenure keyspace\x81\x00"), "a number that is too long");
     assert_eq!(form(b"tenure keyspace\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), "a number that is too long");
     assert_eq!(form(b"tenure keyspace\x01\x80\x80\x80\x80\x80\x80\x80\x10"), "a fence beyond the counter");
@@ -147,9 +233,9 @@ proptest! {
 
     #[test]
     fn damage_is_an_error_or_another_state(
-        commands in prop::collection::vec((item(), 0_u64..50), 0..20),
+        commands in prop::collection::vec((command(), 0_u64..50), 0..20),
         damage in prop::collection::vec(Damage::any(), 1..4),
-        after in prop::collection::vec(item(), 0..10),
+        after in prop::collection::vec(command(), 0..10),
     ) {
         let (mut keyspace, mut stamp) = (Keyspace::default(), 1000);
         for (n, (command, passed_ms)) in commands.into_iter().enumerate() {
@@ -166,8 +252,14 @@ proptest! {
             for command in after {
                 loaded.apply(&at(stamp, 101), command, &mut events);
             }
+            let waits = loaded.waiters() > 0;
             loaded.advance(&at(u64::MAX - 5, 102), &mut events);
-            prop_assert_eq!(loaded.grants(), 0);
+            prop_assert!(loaded.grants() == 0 || waits);
+            loaded.advance(&at(u64::MAX, 103), &mut events);
+            loaded.advance(&at(u64::MAX, 104), &mut events);
+            prop_assert_eq!((loaded.grants(), loaded.waiters()), (0, 0));
+            let bytes = saved(&loaded);
+            prop_assert_eq!(saved(&Keyspace::load(&mut bytes.as_slice()).unwrap()), bytes);
         }
     }
 }

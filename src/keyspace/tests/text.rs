@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use tenure_cluster::Stamp;
 
-use crate::keyspace::{Ended, Event, GrantView, KeyTtl, LeaseOptions, OpReply, Page, Refusal, Reply, View};
+use crate::keyspace::{
+    Attach, Ended, Event, GrantView, KeyTtl, LeaseOptions, OpReply, Page, Refusal, Reply, Standing, View,
+};
 
 /// The stamp at which every script starts.
 pub const START: Stamp = Stamp(1_000_000_000);
@@ -43,6 +45,14 @@ impl Fields {
     fn text(&mut self, name: &str, value: &Option<std::sync::Arc<str>>) -> &mut Self {
         self.put(name, value.as_ref().map(|text| format!("{text:?}")))
     }
+}
+
+pub fn attach(attach: Attach) -> String {
+    format!("{}.{}:{}", attach.edge.node, attach.edge.incarnation, attach.request)
+}
+
+pub fn standing(standing: Standing) -> String {
+    reply(&Reply::from(standing))
 }
 
 pub fn refusal(refusal: &Refusal) -> String {
@@ -84,10 +94,10 @@ fn options(options: &LeaseOptions) -> String {
 }
 
 pub fn view(view: &View) -> String {
-    assert_eq!(view.waiters, 0, "nothing waits yet");
     let mut fields = Fields(format!("{} version={}", view.key, view.version));
     fields.put("key_ttl", view.key_ttl_ms.map(ms)).put("auto_created", view.auto_created.then_some("true"));
     fields.put("acquirable_in", Some(ms(view.acquirable_in_ms)));
+    fields.put("waiters", Some(view.waiters).filter(|waiters| *waiters > 0));
     fields.0.push_str(&options(&view.options));
     for line in [view.grant.as_ref().map(grant), view.last.as_ref().map(ended)].into_iter().flatten() {
         write!(fields.0, "\n    {line}").unwrap();
@@ -121,6 +131,10 @@ pub fn reply(reply: &Reply) -> String {
         Reply::View(None) => "null".to_owned(),
         Reply::View(Some(one)) => view(one),
         Reply::Refused(why) => refusal(why),
+        Reply::Queued { op: reply, place } => format!("{} ahead={} waiters={}", op(reply), place.ahead, place.waiters),
+        Reply::NotAll { index, why } => {
+            format!("not all: item {index} {}", why.as_ref().map_or_else(refusal, op))
+        }
         Reply::Batch(replies) => replies.iter().map(|one| format!("\n  {}", self::reply(one))).collect(),
     }
 }
@@ -128,5 +142,9 @@ pub fn reply(reply: &Reply) -> String {
 pub fn event(event: &Event) -> String {
     let mut fields = Fields(format!("* {} {}", name(event.kind), event.key));
     fields.put("fence", event.fence).put("owner", event.owner.as_ref());
-    fields.put("last_renewed", event.last_renewed.map(stamp)).text("detail", &event.detail).0.clone()
+    fields.put("last_renewed", event.last_renewed.map(stamp)).text("detail", &event.detail);
+    // What only waiters' edges and watchers need; the model compares it for all.
+    let told = event.attach.and(event.ttl_ms);
+    fields.put("ttl", told.map(ms)).put("request", event.attach.map(attach)).put("reason", event.reason.map(name));
+    fields.0
 }
