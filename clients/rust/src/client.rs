@@ -43,11 +43,14 @@ mod attempt;
 #[doc(hidden)]
 pub mod reading;
 mod row;
+mod streaming;
 mod transport;
+mod waiting;
 mod witness;
 
 pub(crate) use row::Backoff;
 use row::{Round, Row, Step};
+pub(crate) use streaming::Unopened;
 use transport::{Budget, Exchange, Transport, WORTH_A_TRY};
 pub use witness::Witness;
 
@@ -63,6 +66,9 @@ pub struct Options {
     /// How long to go on while nothing listens on any endpoint. Default 1 s: a node that restarts is back by then,
     /// and a mistyped address should not cost ten.
     pub refused_timeout: Duration,
+    /// How often a node at which a command waits is asked whether it is there; after two failures in a row another node is
+    /// asked. Default 2 s.
+    pub probe_every: Duration,
     /// Greatest answer, bytes. Default 16 MiB: a SCAN page of 1000 keys with longest texts is about half of it.
     pub answer_bytes_max: usize,
 }
@@ -74,6 +80,7 @@ impl Default for Options {
             try_timeout: Duration::from_secs(6),
             connect_timeout: Duration::from_secs(2),
             refused_timeout: Duration::from_secs(1),
+            probe_every: Duration::from_secs(2),
             answer_bytes_max: 16 << 20,
         }
     }
@@ -206,8 +213,23 @@ impl Client {
     /// # Errors
     /// [`CallError`].
     pub async fn call_raw(&self, command: &str, body: Bytes, repeat: Repeat) -> Result<Answered, CallError> {
+        self.call_raw_waiting(command, body, repeat, Duration::ZERO).await
+    }
+
+    /// The same for a command that waits so long at its node before it is answered.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call_raw_waiting(
+        &self,
+        command: &str,
+        body: Bytes,
+        repeat: Repeat,
+        wait: Duration,
+    ) -> Result<Answered, CallError> {
         let exchange = Exchange::command(command, body, repeat);
-        self.run(&exchange, self.inner.options.call_timeout, self.inner.options.try_timeout).await
+        let Options { call_timeout, try_timeout, .. } = self.inner.options;
+        self.run(&exchange, call_timeout.saturating_add(wait), try_timeout.saturating_add(wait)).await
     }
 
     /// `GET /v1/status`: what the node that answers knows of itself, as it says it.

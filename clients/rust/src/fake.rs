@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -30,6 +31,10 @@ pub enum Act {
     Close,
     /// Answers 200 with that body, as the last on its connection.
     Last(String),
+    /// Answers with those server-sent events, each its id, its kind and its data; then the stream ends.
+    Events(Vec<(&'static str, &'static str, String)>),
+    /// Answers 200 with that body once it is told to.
+    When(Arc<Notify>, String),
 }
 
 impl Act {
@@ -71,6 +76,12 @@ pub struct Fake {
     pub address: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     arrived: Arc<Notify>,
+    /// `/livez` gets no answer.
+    mute: Arc<AtomicBool>,
+    /// How often it was asked.
+    probes: Arc<AtomicUsize>,
+    /// What GET is answered, if that is no act.
+    view: Arc<Mutex<Option<String>>>,
 }
 
 impl Fake {
@@ -78,7 +89,14 @@ impl Fake {
     pub async fn start(acts: impl IntoIterator<Item = Act>) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let fake = Fake { address, seen: Arc::default(), arrived: Arc::default() };
+        let fake = Fake {
+            address,
+            seen: Arc::default(),
+            arrived: Arc::default(),
+            mute: Arc::default(),
+            probes: Arc::default(),
+            view: Arc::default(),
+        };
         let acts = Arc::new(Mutex::new(acts.into_iter().collect::<VecDeque<Act>>()));
         tokio::spawn(fake.clone().serve(listener, acts));
         fake
@@ -102,7 +120,18 @@ impl Fake {
         acts: Arc<Mutex<VecDeque<Act>>>,
     ) -> Result<Response<Full<Bytes>>, std::io::Error> {
         let path = request.uri().path().to_owned();
+        if path == "/livez" {
+            self.probes.fetch_add(1, Ordering::SeqCst);
+            self.arrived.notify_waiters();
+            if self.mute.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            return Ok(Response::new(Full::new(Bytes::from_static(b"ok"))));
+        }
         let timeout_ms = request.headers().get("tenure-timeout-ms").map(|ms| ms.to_str().unwrap().parse().unwrap());
+        if let ("/v1/GET", Some(view)) = (&*path, self.view.lock().unwrap().clone()) {
+            return Ok(Response::new(Full::new(Bytes::from(view))));
+        }
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let act = {
@@ -128,6 +157,17 @@ impl Fake {
                 answer.headers_mut().insert("connection", "close".parse().unwrap());
                 Ok(answer)
             }
+            Act::Events(events) => {
+                let text =
+                    |(id, kind, data): (&str, &str, String)| format!("id: {id}\nevent: {kind}\ndata: {data}\n\n");
+                let mut answer = answer(200, events.into_iter().map(text).collect());
+                answer.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+                Ok(answer)
+            }
+            Act::When(told, body) => {
+                told.notified().await;
+                Ok(answer(200, body))
+            }
             Act::Leaderless => {
                 let wait = std::time::Duration::from_millis(timeout_ms.unwrap());
                 tokio::time::sleep(wait - wait / 4).await;
@@ -143,7 +183,17 @@ impl Fake {
         uri(&[&self.address])
     }
 
-    /// All requests so far.
+    /// From now on it gives no sign of life.
+    pub fn fall_silent(&self) {
+        self.mute.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on GET is answered so.
+    pub fn shows(&self, view: &str) {
+        *self.view.lock().unwrap() = Some(view.to_owned());
+    }
+
+    /// All requests so far, but for those whether it lives.
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
@@ -156,11 +206,20 @@ impl Fake {
 
     /// Returns once so many requests arrived.
     pub async fn arrived(&self, count: usize) {
+        self.until(|| self.seen.lock().unwrap().len() >= count).await;
+    }
+
+    /// Returns once it was asked so often whether it lives.
+    pub async fn probed(&self, count: usize) {
+        self.until(|| self.probes.load(Ordering::SeqCst) >= count).await;
+    }
+
+    async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            if self.seen.lock().unwrap().len() >= count {
+            if is_so() {
                 return;
             }
             arrived.await;

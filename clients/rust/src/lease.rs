@@ -9,7 +9,7 @@
 //!   (see [`crate::time`]) passed without a renewal. An election, a timeout, a refused connection are retried and are no
 //!   loss.
 //! - The own deadline lies before the node's. An answer that comes after it changes nothing: lost stays lost.
-//! - A grant that came by repetition (`yours`) proves nothing; only a RENEW makes it count (see [`Grant::acquire`]).
+//! - A grant that came by repetition (`yours`) proves nothing; only a RENEW makes it count (see [`Grant::acquire`]); so does one that came by waiting.
 //! - The own deadline is judged by whoever looks: [`Lease::state`] and [`Lease::lost`] need no task to be alive.
 //!
 //! # Not promised
@@ -27,11 +27,15 @@ use crate::client::{CallError, Client};
 use crate::time::{Boottime, Clock};
 use crate::wire::{Op, ReleaseArgs, Token, reason};
 
+mod attempt;
 mod grant;
 mod renewal;
+mod several;
 
-pub use grant::{Acquire, AcquireError, Acquired, Grant, NotHeld, default_owner, give_back};
+pub use attempt::give_back;
+pub use grant::{Acquire, AcquireError, Acquired, Grant, NotHeld, default_owner};
 use renewal::Renewal;
+pub use several::{AcquiredAll, Leases};
 
 /// The clock is read at least that often while something waits for it: timers of the runtime stand still while the host
 /// is suspended, the clock does not.
@@ -157,18 +161,38 @@ impl Lease {
         self.standing.lost().await
     }
 
+    /// How it was lost, if it was.
+    fn known_lost(&self) -> Option<Lost> {
+        match self.state() {
+            State::Lost(lost) => Some(lost),
+            State::Held { .. } | State::Released => None,
+        }
+    }
+
+    /// The grant as it stands, no longer renewed here; `None` if it is lost.
+    fn into_grant(self) -> Option<Grant> {
+        let State::Held { deadline, .. } = self.state() else { return None };
+        self.standing.release().then(|| Grant { deadline, ..self.grant.clone() })
+    }
+
+    /// The grant to be given back, no longer renewed here; `None` if a node said that it has ended.
+    fn into_released(self) -> Option<Grant> {
+        // By time only: the grant may stand yet, and the caller says that its work is over.
+        if let State::Lost(Lost { by: LostBy::Node { .. }, .. }) = self.state() {
+            return None;
+        }
+        self.standing.release();
+        Some(self.grant.clone())
+    }
+
     /// Gives the lease back. `false`: it had ended before.
     ///
     /// # Errors
     /// [`CallError`]: it then ends by its ttl.
     pub async fn release(self) -> Result<bool, CallError> {
-        self.renewal.abort();
-        // By time only: the grant may stand yet, and the caller says that its work is over.
-        if let State::Lost(Lost { by: LostBy::Node { .. }, .. }) = self.standing.now() {
-            return Ok(false);
-        }
-        self.standing.release();
-        let answered = self.client.call(&release(&self.grant)).await?;
+        let client = self.client.clone();
+        let Some(grant) = self.into_released() else { return Ok(false) };
+        let answered = client.call(&release(&grant)).await?;
         // A repetition is told `not_held` because the first copy did its work.
         Ok(answered.answer.is_true() || (answered.repeated && answered.answer.reason() == Some(reason::NOT_HELD)))
     }
@@ -294,4 +318,8 @@ async fn until(clock: &dyn Clock, time: Boottime) {
 }
 
 #[cfg(test)]
+mod several_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiting_tests;

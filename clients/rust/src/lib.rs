@@ -4,7 +4,9 @@
 //! - [`wire`]: the JSON of the command protocol, shared with the server
 //! - [`uri`]: where the nodes are, as in `tenure://a:13378,b:13378`
 //! - [`client`]: calls with limits, repeated only where that is safe
-//! - [`lease`]: a lease that renews itself and says when it is lost
+//! - [`lease`]: a lease, or several, come by at once or in line, that renew themselves and say when they are lost
+//! - [`election`]: who holds the lease leads
+//! - [`watch`]: what happens to keys, as it happens
 //! - [`time`]: the holder's own deadline
 //!
 //! ```no_run
@@ -23,16 +25,20 @@
 //! ```
 
 pub mod client;
+pub mod election;
 pub mod lease;
 pub mod time;
 pub mod uri;
+pub mod watch;
 pub mod wire;
 
 #[cfg(test)]
 mod fake;
 
 pub use client::{Answered, CallError, Client, Options, Witness};
-pub use lease::{Acquire, AcquireError, Acquired, Grant, Lease, Lost, LostBy, NotHeld, State};
+pub use election::{CampaignError, Election, Leader, Observation};
+pub use lease::{Acquire, AcquireError, Acquired, AcquiredAll, Grant, Lease, Leases, Lost, LostBy, NotHeld, State};
 pub use time::{Boottime, Clock, HostClock};
 pub use uri::{Endpoint, Uri, UriError};
+pub use watch::{Notice, Selection, Watch, WatchError};
 pub use wire::Token;

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod event;
 mod problem;
 pub mod reason;
 pub mod request;
 mod snapshot;
 mod token;
 
+pub use event::{Cut, Event, Reset};
 pub use problem::{Code, Problem};
 pub use request::{
     AcquireArgs, Batch, BreakArgs, CheckArgs, Create, Del, Exists, Expire, Get, HeldArgs, LeaseOptions, Op, OpArgs,
@@ -63,7 +65,8 @@ pub const HEADER_AGE_MS: &str = "tenure-age-ms";
 pub struct Answer {
     /// The result: boolean, number, string, object, array or null.
     pub result: serde_json::Value,
-    /// Named extras: `fence`, `ttl_ms`, `owner`, `reason`, `yours`, `retry_after_ms`, `detail`.
+    /// Named extras: `fence`, `ttl_ms`, `owner`, `reason`, `yours`, `retry_after_ms`, `detail`, `ahead`, `waiters`,
+    /// `index`.
     #[serde(flatten)]
     pub extras: BTreeMap<String, serde_json::Value>,
 }
@@ -107,6 +110,21 @@ impl Answer {
     /// The operator's text of a BREAK.
     pub fn detail(&self) -> Option<&str> {
         self.text("detail")
+    }
+
+    /// A token that waits: waiters before it, kept places included.
+    pub fn ahead(&self) -> Option<u64> {
+        self.number("ahead")
+    }
+
+    /// A token that waits: all waiters of the key, itself included.
+    pub fn waiters(&self) -> Option<u64> {
+        self.number("waiters")
+    }
+
+    /// BATCH `all_or_nothing` of which nothing was done: the first command that was not true, from 0.
+    pub fn index(&self) -> Option<u64> {
+        self.number("index")
     }
 
     fn number(&self, name: &str) -> Option<u64> {

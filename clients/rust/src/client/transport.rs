@@ -78,7 +78,7 @@ impl Budget {
 }
 
 pub(super) struct Transport {
-    http: legacy::Client<HttpConnector, Watched>,
+    pub http: legacy::Client<HttpConnector, Watched>,
     clock: Arc<dyn Clock>,
     answer_bytes_max: usize,
 }
@@ -94,6 +94,11 @@ impl Transport {
             .pool_max_idle_per_host(IDLE_MAX)
             .build(connector);
         Transport { http, clock, answer_bytes_max: options.answer_bytes_max }
+    }
+
+    /// A request without a body.
+    pub fn empty(&self, request: hyper::http::request::Builder) -> Result<hyper::Request<Watched>, hyper::http::Error> {
+        request.body(Watched { body: Full::default(), left: Arc::default() })
     }
 
     /// One try.
@@ -161,7 +166,7 @@ impl Transport {
 }
 
 /// A request body that notes when it is first read: until then no byte of the command can have left.
-struct Watched {
+pub(super) struct Watched {
     body: Full<Bytes>,
     left: Arc<AtomicBool>,
 }
@@ -194,7 +199,7 @@ fn closes(headers: &HeaderMap) -> bool {
 }
 
 /// What went wrong, in few words.
-fn trouble(error: &legacy::Error) -> (String, Why) {
+pub(super) fn trouble(error: &legacy::Error) -> (String, Why) {
     match root_cause(error) {
         Some(std::io::ErrorKind::ConnectionRefused) => ("connection refused".to_owned(), Why::Refused),
         Some(std::io::ErrorKind::TimedOut) if error.is_connect() => ("connecting timed out".to_owned(), Why::NoWay),

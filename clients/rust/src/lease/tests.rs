@@ -168,16 +168,11 @@ async fn a_grant_that_came_and_went_unseen_is_asked_for_with_a_fresh_token() {
 }
 
 #[tokio::test]
-async fn held_by_another_is_an_answer_or_a_wait() {
+async fn held_by_another_is_an_answer() {
     let node = Fake::start([Act::ok(HELD)]).await;
     let acquired = Lease::acquire(&client(&node, Arc::new(HostClock)), "k", Acquire::default()).await.unwrap();
     let Acquired::NotHeld(not_held) = acquired else { panic!() };
     assert_eq!(not_held.to_string(), "not acquired: held by b, fence 6, expires in 0.9 s unless renewed");
-    let node = Fake::start([Act::ok(HELD), Act::ok(HELD), Act::ok(GRANTED)]).await;
-    let acquire = Acquire { wait: Duration::from_secs(60), ..Acquire::default() };
-    held(Lease::acquire(&client(&node, Arc::new(HostClock)), "k", acquire).await.unwrap());
-    let seen = node.seen();
-    assert_eq!(seen[0].body["args"]["token"], seen[2].body["args"]["token"], "one attempt, one token");
 }
 
 #[tokio::test]
@@ -188,15 +183,6 @@ async fn who_wants_one_run_a_period_does_not_wait_for_the_next() {
     let acquired = Lease::acquire(&client(&node, Arc::new(HostClock)), "k", acquire).await.unwrap();
     assert!(matches!(acquired, Acquired::NotHeld(not_held) if not_held.reason == "min_hold"));
     assert_eq!(node.seen().len(), 1);
-}
-
-#[tokio::test]
-async fn a_wait_outlives_a_cluster_that_is_away() {
-    let node = Fake::start([Act::problem(503, "unavailable"), Act::Close, Act::ok(GRANTED)]).await;
-    let options = Options { call_timeout: Duration::from_millis(10), ..Options::default() };
-    let client = Client::with(&node.uri(), options, Arc::new(HostClock));
-    let acquire = Acquire { wait: Duration::from_secs(60), ..Acquire::default() };
-    held(Lease::acquire(&client, "k", acquire).await.unwrap());
 }
 
 #[tokio::test]
@@ -267,24 +253,6 @@ async fn what_one_try_left_in_doubt_is_given_back_whatever_the_next_came_to() {
     assert!(matches!(error, AcquireError::Call(CallError::OutcomeUnknown { .. })), "{error:?}");
     node.arrived(3).await;
     assert_eq!(node.operations(), ["ACQUIRE", "ACQUIRE", "RELEASE"]);
-}
-
-#[tokio::test]
-async fn a_doubt_of_an_earlier_call_of_the_wait_is_kept() {
-    let node = Fake::start([Act::Hang, Act::ok(HELD)]).await;
-    let options = Options {
-        call_timeout: Duration::from_millis(150),
-        try_timeout: Duration::from_millis(150),
-        ..Options::default()
-    };
-    let client = Client::with(&node.uri(), options, Arc::new(HostClock));
-    let acquire = Acquire { wait: Duration::from_millis(250), ..Acquire::default() };
-    let Acquired::NotHeld(not_held) = Grant::acquire(&client, "k", acquire).await.unwrap() else { panic!() };
-    assert!(not_held.in_doubt, "the first copy is under way");
-    let release = |operations: &[String]| operations.iter().filter(|name| *name == "RELEASE").count();
-    let operations = node.operations();
-    node.arrived(operations.len() + 1 - release(&operations)).await;
-    assert_eq!(release(&node.operations()), 1);
 }
 
 /// The token was made for this attempt: nothing else can be released by a repetition.

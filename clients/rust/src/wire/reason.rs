@@ -4,7 +4,7 @@
 
 /// Another token holds it.
 pub const HELD: &str = "held";
-/// Others wait before this one.
+/// This token waits in line.
 pub const QUEUED: &str = "queued";
 /// Inside the delay after an expiry or BREAK.
 pub const DELAY: &str = "delay";

@@ -360,9 +360,18 @@ impl Request for Scan {
 pub struct Batch {
     /// Each `{"command": …, …its body}`.
     pub commands: Vec<serde_json::Value>,
+    /// ACQUIRE, RENEW and RELEASE alone: all are done, or nothing is. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_or_nothing: bool,
 }
 
 impl Batch {
+    /// For commands of which all are to be done, or nothing. Answered by the list of their answers; else by false, with
+    /// the `index` of the first that was not true and its reason.
+    pub fn all_or_nothing() -> Batch {
+        Batch { commands: Vec::new(), all_or_nothing: true }
+    }
+
     /// Adds one command.
     ///
     /// # Errors
