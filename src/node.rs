@@ -30,14 +30,16 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use self::among::PeerPort;
-use crate::api::Api;
 use crate::api::face::Face;
 use crate::api::metrics::Metrics;
 use crate::api::server::{self, Limits};
 use crate::api::starting::Starting;
+use crate::api::{Api, WATCHERS_MAX};
 use crate::config::NodeConfig;
-use crate::events;
-use crate::keyspace::Keyspace;
+use crate::edge::history::History;
+use crate::edge::{Edge, Requests, WAITING_MAX};
+use crate::events::{self, Ears};
+use crate::keyspace::{EdgeId, Keyspace};
 
 /// How long a request's head may take, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
@@ -50,8 +52,20 @@ const DESCRIPTORS_RESERVED: u64 = 256;
 pub struct Node {
     address: SocketAddr,
     cluster: Cluster<Keyspace>,
+    edge: Open,
+    face: Face,
     api: Api,
     serving: Serving,
+}
+
+/// The edge of a node that is there, and who watches: neither requests that wait nor watches keep one that is dropped.
+struct Open(Edge<Keyspace>, Arc<History>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.leave();
+        self.1.leave();
+    }
 }
 
 /// A node whose ports are bound, and which serves what can be said before its data is read.
@@ -63,6 +77,8 @@ pub struct Bound {
     starting: Starting,
     face: Face,
     metrics: Arc<Metrics>,
+    /// Those who wait (three quarters) and those who watch (an eighth) leave room for those who hold.
+    connections_max: usize,
     serving: Serving,
 }
 
@@ -130,13 +146,14 @@ impl Bound {
         let starting = Starting::new(watched, config.node_id, peers, config.data_dir.clone());
         let face = Face::new(starting.router());
         let metrics = Arc::new(Metrics::default());
+        let connections_max = allowed_connections(config.connections_max);
         let limits = Limits {
-            connections_max: allowed_connections(config.connections_max),
+            connections_max,
             head_timeout: HEAD_TIMEOUT,
             drain_timeout: config.request_timeout + DRAIN_MARGIN,
         };
         let serving = Serving::start(listener, face.clone(), limits, Arc::clone(&metrics));
-        Ok(Self { config, address, peer_port, startup, starting, face, metrics, serving })
+        Ok(Self { config, address, peer_port, startup, starting, face, metrics, connections_max, serving })
     }
 
     /// Where it listens, with the real port.
@@ -160,7 +177,7 @@ impl Bound {
     }
 
     async fn take_part(self) -> Result<Node, StartError> {
-        let Self { config, address, peer_port, startup, face, metrics, serving, .. } = self;
+        let Self { config, address, peer_port, startup, face, metrics, connections_max, serving, .. } = self;
         let client = config.advertise.unwrap_or_else(|| address.to_string());
         if address.ip().is_unspecified() && client == address.to_string() {
             warn!(address = client, "clients on other hosts cannot be told this address: say --advertise HOST:PORT");
@@ -182,10 +199,19 @@ impl Bound {
             observer: Arc::clone(&metrics) as _,
             ..Config::single(&config.data_dir)
         };
-        let events = events::sink(Arc::clone(&metrics))?;
+        let requests = Arc::new(Requests::with_max(WAITING_MAX.min(connections_max / 4 * 3)));
+        let history = Arc::<History>::default();
+        let (to_requests, to_history) = (Arc::clone(&requests), Arc::clone(&history));
+        let ears = Ears { metrics: Arc::clone(&metrics), requests: to_requests, history: to_history };
+        let events = events::sink(ears)?;
         let cluster = off_the_workers(among::open(cluster_config, peers, startup, events)).await??;
         let data = config.data_dir.clone();
-        let api = Api::new(cluster.clone(), metrics, config.data_dir, config.request_timeout);
+        let id = EdgeId { node: cluster.status().node_id, incarnation: incarnation()? };
+        let edge = Edge::new(id, cluster.clone(), requests);
+        let open = Open(edge.clone(), Arc::clone(&history));
+        let (data_dir, timeout) = (config.data_dir, config.request_timeout);
+        let watchers_max = WATCHERS_MAX.min(connections_max / 8);
+        let api = Api::new(cluster.clone(), edge, history, metrics, data_dir, timeout, watchers_max);
         face.serve(api.router());
         let status = cluster.status();
         info!(
@@ -196,8 +222,13 @@ impl Bound {
             version = env!("CARGO_PKG_VERSION"),
             "serving"
         );
-        Ok(Node { address, cluster, api, serving })
+        Ok(Node { address, cluster, edge: open, face, api, serving })
     }
+}
+
+/// Which of its lives the process is in: drawn anew at each start, never 0.
+fn incarnation() -> io::Result<u64> {
+    getrandom::u64().map(|drawn| drawn.max(1)).map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Reading a log holds its thread for seconds: on one of the runtime's own, probes would go unanswered meanwhile. Ends
@@ -254,6 +285,12 @@ impl Node {
         &self.cluster
     }
 
+    /// Waiting in line without HTTP.
+    #[must_use]
+    pub const fn edge(&self) -> &Edge<Keyspace> {
+        &self.edge.0
+    }
+
     /// Serves until `shutdown`, hands leadership over, answers what is in flight, and stops the node.
     ///
     /// # Errors
@@ -266,14 +303,18 @@ impl Node {
     }
 
     async fn serve(self, shutdown: BoxFuture<'static, ()>) -> Result<(), StopReason> {
-        let Self { cluster, api, serving, .. } = self;
+        let Self { cluster, edge, face, api, serving, .. } = self;
         let drained = async {
             shutdown.await;
             info!("draining");
             api.drain();
             // While clients are still answered: they then wait for the next leader, and not for an election.
             among::hand_over(&cluster).await;
+            // Whoever waits in line is sent to another node now: with the answer its connection ends.
+            face.leave();
+            edge.0.leave();
             serving.drain().await;
+            edge.0.left(DRAIN_MARGIN).await;
         };
         tokio::select! {
             reason = cluster.stopped() => return if reason == StopReason::Shutdown { Ok(()) } else { Err(reason) },

@@ -6,11 +6,12 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Response, header};
 use axum::response::IntoResponse;
-use tenure_cluster::{Cluster, NeedsTick, ReadAt, ReadError, Seen, Witness};
+use tenure_cluster::{Applied, Cluster, NeedsTick, ReadAt, ReadError, Seen, Witness};
 
 use super::convert::{self, Kind, Query};
 use super::patience::Patience;
 use super::problem::{Code, Problem};
+use super::socket::Peer;
 use super::{Api, body};
 use crate::keyspace::{KeyTtl, Keyspace, Reply};
 
@@ -70,7 +71,7 @@ pub async fn command(State(api): State<Api>, request: Request) -> Response<Body>
     }
 }
 
-struct Answered {
+pub(super) struct Answered {
     body: convert::Body,
     witness: Witness,
     /// Of a stale read.
@@ -78,7 +79,7 @@ struct Answered {
 }
 
 /// An error; with a witness if the command was applied or read.
-struct Failed {
+pub(super) struct Failed {
     problem: Box<Problem>,
     witness: Option<Witness>,
 }
@@ -91,7 +92,8 @@ impl From<Problem> for Failed {
 
 /// What to count the command as, and its answer.
 async fn answer(api: &Api, kind: Kind, name: &str, request: Request) -> (&'static str, Result<Answered, Failed>) {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let peer = parts.extensions.remove::<Peer>();
     let parsed = async {
         let stale = stale(parts.uri.query())?;
         let patience = Patience::of(&parts.headers, Instant::now())?;
@@ -105,7 +107,8 @@ async fn answer(api: &Api, kind: Kind, name: &str, request: Request) -> (&'stati
     };
     let label = request.name();
     let answered = match request {
-        convert::Request::Write(_) if stale => Err(stale_write(name).into()),
+        convert::Request::Write(_) | convert::Request::Wait { .. } if stale => Err(stale_write(name).into()),
+        convert::Request::Wait { ask, wait_ms } => api.wait(ask, wait_ms, patience, peer).await,
         convert::Request::Write(command) => api.write(command, patience).await,
         convert::Request::Read(query) => api.read(query, Reads { cluster: &api.shared.cluster, stale, patience }).await,
     };
@@ -145,6 +148,11 @@ impl Api {
     async fn write(&self, command: crate::keyspace::Command, patience: Patience) -> Result<Answered, Failed> {
         let applied =
             self.shared.cluster.submit_within(command, patience.left(Instant::now())).await.map_err(Problem::from)?;
+        Self::answered(&applied)
+    }
+
+    /// The answer to a command that was applied.
+    pub(super) fn answered(applied: &Applied<Reply>) -> Result<Answered, Failed> {
         let witness = applied.witness;
         match convert::reply(&applied.reply, witness.clock) {
             Ok(body) => Ok(Answered { body: body.map_err(unwritable)?, witness, age_ms: None }),
@@ -192,7 +200,7 @@ impl Api {
     }
 
     /// Where clients find the leader, if this node knows of another one.
-    fn leader_elsewhere(&self) -> Option<String> {
+    pub(super) fn leader_elsewhere(&self) -> Option<String> {
         let status = self.shared.cluster.status();
         let leader = status.leader.filter(|leader| *leader != status.node_id)?;
         let (_, member) = status.members.into_iter().find(|(id, _)| *id == leader)?;
@@ -241,9 +249,13 @@ impl Reads<'_> {
         read: impl Fn(&Keyspace, ReadAt) -> Result<Result<Reply, crate::keyspace::Refusal>, NeedsTick> + Send + Sync,
     ) -> Result<Answered, Failed> {
         let seen = self.see(read).await.map_err(Problem::from)?;
-        match seen.value.as_ref().map_or_else(Err, |reply| convert::reply(reply, seen.witness.clock)) {
-            Ok(body) => self.answered(&seen, body),
-            Err(refusal) => Err(Failed { problem: Box::new(refusal.into()), witness: Some(seen.witness) }),
+        let failed = |problem: Problem| Failed { problem: Box::new(problem), witness: Some(seen.witness) };
+        match &seen.value {
+            Ok(reply) => match convert::reply(reply, seen.witness.clock) {
+                Ok(body) => self.answered(&seen, body),
+                Err(refused) => Err(failed(refused.into())),
+            },
+            Err(refusal) => Err(failed(refusal.into())),
         }
     }
 

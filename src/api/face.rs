@@ -14,18 +14,27 @@ use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use tower::Service;
 
+use super::socket::Peer;
+
 /// The service of all connections. Clones are handles.
 #[derive(Clone)]
 pub struct Face {
     starting: Router,
     serving: Arc<OnceLock<Router>>,
     leaving: Arc<AtomicBool>,
+    /// The client of one connection.
+    peer: Option<Peer>,
 }
 
 impl Face {
     /// Serves `starting` until it is told more.
     pub fn new(starting: Router) -> Self {
-        Self { starting, serving: Arc::default(), leaving: Arc::default() }
+        Self { starting, serving: Arc::default(), leaving: Arc::default(), peer: None }
+    }
+
+    /// The same for one connection: its requests know whose they are.
+    pub fn of(&self, peer: Peer) -> Self {
+        Self { peer: Some(peer), ..self.clone() }
     }
 
     /// From now on, and for good, serves `router`.
@@ -50,7 +59,10 @@ impl Service<Request<Incoming>> for Face {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(peer) = &self.peer {
+            request.extensions_mut().insert(peer.clone());
+        }
         let answer = self.serving.get().unwrap_or(&self.starting).clone().call(request);
         let leaving = Arc::clone(&self.leaving);
         Box::pin(async move {

@@ -23,7 +23,7 @@ use super::Api;
 use super::latency::Recent;
 use super::problem::{Code, Problem};
 use super::status::{self, Disk};
-use crate::keyspace::{Event, EventKind};
+use crate::keyspace::{Event, EventKind, Keyspace};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -45,6 +45,16 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Client connections refused because too many were open.
     pub connections_refused: Counter,
+    /// Requests that waited in line, by how that ended.
+    pub(super) waits: Family<Labels<1>, Counter>,
+    /// How long they waited.
+    pub(super) waited: Histogram,
+    /// Who watches.
+    pub watchers: Gauge,
+    /// Events told to those who watch.
+    pub watch_events: Counter,
+    /// Watches that this node ended, by reason.
+    pub watch_cuts: Family<Labels<1>, Counter>,
     /// Expiries that were counted but not logged, because the log was slower than they came.
     pub expiries_unlogged: Counter,
 }
@@ -69,6 +79,12 @@ impl Default for Metrics {
             snapshots: Histogram::new(exponential_buckets(0.01, 2.0, 14)),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
+            waits: Family::default(),
+            // 1 ms to 18 hours in steps of four.
+            waited: Histogram::new(exponential_buckets(0.001, 4.0, 14)),
+            watchers: Gauge::default(),
+            watch_events: Counter::default(),
+            watch_cuts: Family::default(),
             expiries_unlogged: Counter::default(),
         };
         metrics.register(&mut registry);
@@ -91,6 +107,12 @@ impl Metrics {
         registry.register("connections", "Open client connections", self.connections.clone());
         let help = "Client connections refused: too many were open";
         registry.register("connections_refused", help, self.connections_refused.clone());
+        registry.register("waits", "Requests that waited in line on this node, by how that ended", self.waits.clone());
+        let help = "From the request to its end, for those that waited in line on this node";
+        registry.register_with_unit("waited", help, unit(), self.waited.clone());
+        registry.register("watchers", "Open watches", self.watchers.clone());
+        registry.register("watch_events", "Events told to those who watch", self.watch_events.clone());
+        registry.register("watch_cuts", "Watches that this node ended, by reason", self.watch_cuts.clone());
         let help = "Expiries counted but not logged: they came faster than the log takes them";
         registry.register("expiries_unlogged", help, self.expiries_unlogged.clone());
     }
@@ -178,7 +200,8 @@ fn written_page(out: String, written: std::fmt::Result) -> Response<Body> {
 fn gauges(api: &Api) -> Registry {
     let shared = &api.shared;
     let status = shared.cluster.status();
-    let (leases, keys) = shared.cluster.read_stale(|machine, _| (machine.grants(), machine.keys())).value;
+    let read = |machine: &Keyspace, _| (machine.grants(), machine.keys(), machine.waiters());
+    let (leases, keys, waiters) = shared.cluster.read_stale(read).value;
     let mut registry = Registry::with_prefix("tenure");
     let mut gauge = |name: &str, help: &str, value: u64| {
         let gauge = Gauge::<u64, AtomicU64>::default();
@@ -187,6 +210,8 @@ fn gauges(api: &Api) -> Registry {
     };
     gauge("leases_held", "Live grants", wide(leases));
     gauge("keys", "Keys", wide(keys));
+    gauge("waiters", "Places in line, of all keys and nodes", wide(waiters));
+    gauge("waiting_requests", "Requests that wait in line on this node", wide(shared.edge.waiting()));
     gauge("raft_term", "Current term", status.term);
     gauge("raft_leader", "The leader's node id; 0: none is known", status.leader.unwrap_or(0));
     gauge("raft_last_index", "Last log index", status.last_index);

@@ -13,14 +13,18 @@ pub mod face;
 mod health;
 mod latency;
 pub mod metrics;
+mod openapi;
 mod patience;
 pub mod problem;
 mod reach;
 pub mod server;
+mod socket;
 pub mod starting;
 mod status;
 #[cfg(test)]
 mod tests;
+mod waiting;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +41,10 @@ use tenure_cluster::{Cluster, Status};
 
 use self::metrics::Metrics;
 use self::problem::{Code, Problem};
+pub use self::watch::WATCHERS_MAX;
+use self::watch::Watchers;
+use crate::edge::Edge;
+use crate::edge::history::History;
 use crate::keyspace::Keyspace;
 
 /// What the handlers share. Clones are handles.
@@ -47,6 +55,8 @@ pub struct Api {
 
 struct Shared {
     cluster: Cluster<Keyspace>,
+    edge: Edge<Keyspace>,
+    watchers: Watchers,
     cluster_id: HeaderValue,
     metrics: Arc<Metrics>,
     data_dir: PathBuf,
@@ -56,18 +66,29 @@ struct Shared {
 }
 
 impl Api {
-    /// The face of `cluster`, whose data lies in `data_dir`. A body has to arrive within `body_timeout`.
-    pub fn new(cluster: Cluster<Keyspace>, metrics: Arc<Metrics>, data_dir: PathBuf, body_timeout: Duration) -> Self {
+    /// The face of `cluster`, whose data lies in `data_dir`. A body has to arrive within `body_timeout`; at most
+    /// `watchers_max` watch.
+    pub fn new(
+        cluster: Cluster<Keyspace>,
+        edge: Edge<Keyspace>,
+        history: Arc<History>,
+        metrics: Arc<Metrics>,
+        data_dir: PathBuf,
+        body_timeout: Duration,
+        watchers_max: usize,
+    ) -> Self {
         // The id is hexadecimal: it always makes a header.
         let cluster_id = HeaderValue::from_str(cluster.cluster_id()).unwrap_or(HeaderValue::from_static("unknown"));
         let (started, draining) = (Instant::now(), AtomicBool::new(false));
-        let shared = Shared { cluster, cluster_id, metrics, data_dir, body_timeout, started, draining };
+        let watchers = Watchers::new(history, watchers_max);
+        let shared = Shared { cluster, edge, watchers, cluster_id, metrics, data_dir, body_timeout, started, draining };
         Self { shared: Arc::new(shared) }
     }
 
-    /// From now on `/readyz` says that this node goes away.
+    /// From now on `/readyz` says that this node goes away. Those who watch are sent away at once.
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::Release);
+        self.shared.watchers.leave();
     }
 
     /// Why this node should be sent no work; `None`: it can commit.
@@ -80,6 +101,8 @@ impl Api {
     pub fn router(&self) -> Router {
         Router::new()
             .route("/v1/status", get(status::status))
+            .route("/v1/openapi.json", get(openapi::document))
+            .route("/v1/watch", get(watch::watch))
             .route("/v1/{command}", post(command::command))
             .route("/v1/cluster/replace", post(cluster::replace))
             .route("/livez", get(health::livez))
@@ -96,15 +119,18 @@ async fn not_found(request: Request) -> Problem {
     Problem::new(Code::NotFound, detail)
 }
 
+/// Of what stands beside the commands.
+fn is_page(name: &str) -> bool {
+    matches!(name, "status" | "watch" | "openapi.json")
+}
+
 /// axum adds the `Allow` header.
 async fn method_not_allowed(request: Request) -> Response<Body> {
     let path = request.uri().path();
     match command::name(path) {
         // A name that is no command is unknown whatever the method.
-        Some(name) if name != "status" && convert::Kind::named(name).is_none() => {
-            command::unknown(name).into_response()
-        }
-        Some(name) if name != "status" => {
+        Some(name) if !is_page(name) && convert::Kind::named(name).is_none() => command::unknown(name).into_response(),
+        Some(name) if !is_page(name) => {
             let detail = format!("{name} is a command: POST {path} with a JSON body");
             Problem::new(Code::MethodNotAllowed, detail).into_response()
         }

@@ -8,7 +8,7 @@ use tenure_client::wire;
 pub use tenure_client::wire::Code;
 use tenure_cluster::{ReadError, SubmitError};
 
-use super::convert::Invalid;
+use super::convert::{Invalid, Refused};
 use crate::keyspace::Refusal;
 
 /// An error answer.
@@ -88,6 +88,12 @@ impl From<&Refusal> for Problem {
         let (code, detail) = refusal(refused);
         let field = matches!(refused, Refusal::TtlAboveMax { .. }).then(|| "args.ttl_ms".to_owned());
         Self { code, detail, field, index: None, leader: None }
+    }
+}
+
+impl From<Refused<'_>> for Problem {
+    fn from(Refused { refusal, index }: Refused<'_>) -> Self {
+        Self { index: index.and_then(|index| usize::try_from(index).ok()), ..Self::from(refusal) }
     }
 }
 

@@ -30,6 +30,7 @@ use tracing::{debug, warn};
 use super::face::Face;
 use super::metrics::Metrics;
 use super::problem::{Code, Problem};
+use super::socket::Socket;
 
 /// Limits on connections.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +74,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let connections = Connections {
-        service: TowerToHyperService::new(face.clone()),
+        face: face.clone(),
         permits: Arc::new(Semaphore::new(limits.connections_max)),
         head_timeout: limits.head_timeout,
         open: watch::Sender::new(0),
@@ -101,7 +102,7 @@ pub async fn serve(
 
 /// All connections.
 struct Connections {
-    service: TowerToHyperService<Face>,
+    face: Face,
     permits: Arc<Semaphore>,
     head_timeout: Duration,
     /// How many are open.
@@ -143,8 +144,8 @@ impl Connections {
         match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => {
                 let open = Open::new(permit, self.open.clone(), Arc::clone(&self.metrics));
-                let service = self.service.clone();
-                tokio::spawn(connection(stream, service, self.head_timeout, self.drain.watcher(), open));
+                let face = self.face.clone();
+                tokio::spawn(connection(stream, face, self.head_timeout, self.drain.watcher(), open));
             }
             Err(_) => {
                 self.metrics.connections_refused.inc();
@@ -194,21 +195,17 @@ impl Drop for Open {
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    service: TowerToHyperService<Face>,
-    head_timeout: Duration,
-    drain: Watcher,
-    _open: Open,
-) {
+async fn connection(stream: TcpStream, face: Face, head_timeout: Duration, drain: Watcher, _open: Open) {
     if let Err(error) = tune(&stream) {
         debug!(%error, "cannot set socket options");
     }
+    let socket = Socket::new(stream);
+    let service = TowerToHyperService::new(face.of(socket.peer()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
         .pipeline_flush(true)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(socket), service);
     if let Err(error) = drain.watch(connection).await {
         debug!(%error, "connection ended");
     }

@@ -15,6 +15,7 @@ use super::Api;
 use super::latency::Latency;
 use super::problem::{Code, Problem};
 use super::reach::{self, LinkReport};
+use crate::keyspace::Keyspace;
 
 /// How much faster than real time a leader's clock may run: holders shorten their own deadlines by it.
 const RHO: f64 = 0.01;
@@ -42,6 +43,8 @@ struct Report<'a> {
     rho: f64,
     keys: usize,
     leases_held: usize,
+    waiters: usize,
+    waiting_requests: usize,
     snapshot: Option<SnapshotReport>,
     log_bytes: u64,
     disk: Option<Disk>,
@@ -94,7 +97,8 @@ pub const fn role(role: Role) -> &'static str {
 pub async fn status(State(api): State<Api>) -> Response<Body> {
     let shared = &api.shared;
     let status = shared.cluster.status();
-    let (leases_held, keys) = shared.cluster.read_stale(|machine, _| (machine.grants(), machine.keys())).value;
+    let read = |machine: &Keyspace, _| (machine.grants(), machine.keys(), machine.waiters());
+    let (leases_held, keys, waiters) = shared.cluster.read_stale(read).value;
     let not_ready = api.not_ready(&status);
     json(&Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -118,6 +122,8 @@ pub async fn status(State(api): State<Api>) -> Response<Body> {
         rho: RHO,
         keys,
         leases_held,
+        waiters,
+        waiting_requests: shared.edge.waiting(),
         snapshot: status.snapshot.map(|(index, bytes, age)| SnapshotReport { index, bytes, age_ms: ms(age) }),
         log_bytes: status.log_bytes,
         disk: disk(&shared.data_dir),

@@ -16,7 +16,10 @@ use tower::ServiceExt;
 
 use super::Api;
 use super::metrics::Metrics;
-use crate::events;
+use crate::edge::history::History;
+use crate::edge::{Edge, Requests};
+use crate::events::{self, Ears};
+use crate::keyspace::EdgeId;
 
 struct Face {
     router: Router,
@@ -36,8 +39,12 @@ impl Face {
         let dir = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::default());
         let config = Config { observer: Arc::clone(&metrics) as _, ..Config::single(dir.path().join("data")) };
-        let cluster = Cluster::open(config, events::sink(Arc::clone(&metrics)).unwrap()).await.unwrap();
-        let api = Api::new(cluster, metrics, dir.path().to_owned(), Duration::from_secs(5));
+        let (requests, history) = (Arc::<Requests>::default(), Arc::<History>::default());
+        let ears =
+            Ears { metrics: Arc::clone(&metrics), requests: Arc::clone(&requests), history: Arc::clone(&history) };
+        let cluster = Cluster::open(config, events::sink(ears).unwrap()).await.unwrap();
+        let edge = Edge::new(EdgeId { node: 1, incarnation: 1 }, cluster.clone(), requests);
+        let api = Api::new(cluster, edge, history, metrics, dir.path().to_owned(), Duration::from_secs(5), 9);
         Self { router: api.router(), api, _dir: dir }
     }
 

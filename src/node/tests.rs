@@ -99,3 +99,45 @@ async fn a_start_that_nobody_waits_for_ends() {
     drop(never);
     assert!(released.await.is_err());
 }
+
+#[tokio::test]
+async fn neither_a_request_that_waits_nor_a_watch_keeps_a_node_that_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let node = Node::start(NodeConfig::local(&data)).await.unwrap();
+    let acquire = |token: &str| {
+        let args = format!(r#"{{"owner":"o","token":"{token}","create":true,"wait_ms":60000}}"#);
+        let body = format!(r#"{{"key":"k","operation":"ACQUIRE","args":{args}}}"#);
+        let head = "POST /v1/OP HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+        format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+    };
+    let mut streams =
+        [TcpStream::connect(node.address()).await.unwrap(), TcpStream::connect(node.address()).await.unwrap()];
+    assert!(ask(&mut streams[0], &acquire("a")).await.1.contains("true"));
+    streams[1].write_all(acquire("b").as_bytes()).await.unwrap();
+    while node.cluster().read_stale(|machine, _| machine.waiters()).value == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut watch = TcpStream::connect(node.address()).await.unwrap();
+    watch.write_all(b"GET /v1/watch HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut told = Vec::new();
+    while !String::from_utf8_lossy(&told).contains("event: reset") {
+        assert!(watch.read_buf(&mut told).await.unwrap() > 0);
+    }
+    drop(node);
+    let (status, problem) = ask(&mut streams[1], "").await;
+    assert!(status.contains("504") && problem.contains("outcome_unknown"), "{status} {problem}");
+    // As long as the old one has the data, the new one is refused.
+    let next = async {
+        while Node::start(NodeConfig::local(&data)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), next).await.expect("the data is free again");
+    let since = tokio::time::Instant::now();
+    watch.read_to_end(&mut told).await.unwrap();
+    assert!(since.elapsed() < Duration::from_secs(5), "its stream has ended");
+    let told = String::from_utf8(told).unwrap();
+    // Not broken off: that would look like a fault of the network.
+    assert!(told.ends_with("event: cut\ndata: {\"reason\":\"leaving\"}\n\n\r\n0\r\n\r\n"), "{told}");
+}

@@ -21,15 +21,23 @@ impl Body {
     }
 }
 
-/// The answer to a command that went through the log; `clock` is the stamp it was applied at. A refusal is no answer:
-/// see `problem`.
-pub fn reply(reply: &Reply, clock: Stamp) -> Result<Result<Body, serde_json::Error>, &Refusal> {
+/// An error of a command that was applied: see `problem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused<'a> {
+    /// Why.
+    pub refusal: &'a Refusal,
+    /// The item of a BATCH `all_or_nothing`, from 0.
+    pub index: Option<u32>,
+}
+
+/// The answer to a command that went through the log; `clock` is the stamp it was applied at. A refusal is no answer.
+pub fn reply(reply: &Reply, clock: Stamp) -> Result<Result<Body, serde_json::Error>, Refused<'_>> {
     Ok(match reply {
-        Reply::Refused(refusal) => return Err(refusal),
+        Reply::Refused(refusal) => return Err(Refused { refusal, index: None }),
         Reply::Op(reply) => op(reply),
         Reply::Queued { op, place } => Body::of(&Op { place: Some(*place), ..Op::from(op) }, "false"),
         Reply::NotAll { index, why: Ok(reply) } => Body::of(&NotAll { op: Op::from(reply), index: *index }, "false"),
-        Reply::NotAll { why: Err(refusal), .. } => return Err(refusal),
+        Reply::NotAll { index, why: Err(refusal) } => return Err(Refused { refusal, index: Some(*index) }),
         Reply::Done { result, .. } => Body::of(&Answer::of(reply, clock), truth(*result)),
         Reply::Deleted(_) | Reply::View(_) => Body::of(&Answer::of(reply, clock), "ok"),
         Reply::Batch(replies) => {
@@ -52,6 +60,11 @@ pub fn scalar(result: &impl Serialize) -> Result<Body, serde_json::Error> {
 /// GET.
 pub fn view(view: Option<&View>, clock: Stamp) -> Result<Body, serde_json::Error> {
     scalar(&view.map(|view| Snapshot::of(view, clock)))
+}
+
+/// The object that GET answers, for where it stands among others.
+pub fn snapshot(view: &View, clock: Stamp) -> impl Serialize + '_ {
+    Snapshot::of(view, clock)
 }
 
 /// SCAN.
@@ -254,7 +267,7 @@ impl<T: std::fmt::Display> Serialize for Text<T> {
 }
 
 /// Unix milliseconds as RFC 3339; `None` past the year 9999, which has no such form.
-fn rfc3339(unix_ms: u64) -> Option<String> {
+pub fn rfc3339(unix_ms: u64) -> Option<String> {
     const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
     (unix_ms < YEAR_10000_UNIX_MS).then(|| {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(unix_ms);

@@ -13,7 +13,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Body, op, page, reply, scalar, view};
+pub use answer::{Body, Refused, op, page, reply, rfc3339, scalar, snapshot, view};
 pub use fields::Invalid;
 pub use request::{Kind, Query, Request, node_id, request};
 

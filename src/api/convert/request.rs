@@ -89,6 +89,13 @@ impl Kind {
 pub enum Request {
     /// Goes through the log.
     Write(Command),
+    /// OP ACQUIRE with `wait_ms` above 0: the edge gives it its `Attach`.
+    Wait {
+        /// What is asked for.
+        ask: Acquire,
+        /// How long to wait for it: 1..=86 400 000.
+        wait_ms: u64,
+    },
     /// Never logged.
     Read(Query),
 }
@@ -114,6 +121,7 @@ impl Request {
                 Command::AllOrNothing(_) => "BATCH",
                 Command::Detach { .. } | Command::Cancel { .. } | Command::Presence { .. } | Command::Away { .. } => "",
             },
+            Self::Wait { .. } => "ACQUIRE",
             Self::Read(query) => match query {
                 Query::Held { .. } => "HELD",
                 Query::Check { .. } => "CHECK",
@@ -254,7 +262,7 @@ fn operation(body: &Fields<'_>) -> Result<Request, Invalid> {
     let json = body.get("args").unwrap_or(&none);
     let args = |known: &[&str]| Fields::open(json, "args", known);
     Ok(match name.as_ref() {
-        "ACQUIRE" => Request::Write(Command::Acquire(acquire(key, &args(&ACQUIRE_ARGS)?)?)),
+        "ACQUIRE" => acquire(key, &args(&ACQUIRE_ARGS)?)?,
         "RENEW" => {
             let args = args(&["token", "ttl_ms", "fence"])?;
             let (token, ttl_ms) = (token(&key, &args)?, ttl_ms(&args)?);
@@ -287,15 +295,12 @@ fn operation(body: &Fields<'_>) -> Result<Request, Invalid> {
 const ACQUIRE_ARGS: [&str; 9] =
     ["owner", "token", "ttl_ms", "wait_ms", "create", "note", "min_hold_ms", "delay_ms", "once"];
 
-fn acquire(key: Key, args: &Fields<'_>) -> Result<Acquire, Invalid> {
+fn acquire(key: Key, args: &Fields<'_>) -> Result<Request, Invalid> {
     let owner = args.text("owner", OWNER_BYTES)?.into();
     let token = token(&key, args)?;
     let ttl_ms = ttl_ms(args)?;
-    if args.integer_if_given("wait_ms", WAIT_MS)?.unwrap_or(0) > 0 {
-        let rule = "above 0 is refused: waiting is not served by this version; poll with wait_ms = 0";
-        return Err(Invalid::field(args.full("wait_ms"), rule));
-    }
-    Ok(Acquire {
+    let wait_ms = args.integer_if_given("wait_ms", WAIT_MS)?.unwrap_or(0);
+    let ask = Acquire {
         owner,
         token,
         ttl_ms,
@@ -305,7 +310,8 @@ fn acquire(key: Key, args: &Fields<'_>) -> Result<Acquire, Invalid> {
         delay_ms: args.integer_if_given("delay_ms", DURATION_MS)?,
         once: args.flag_if_given("once")?.unwrap_or(false),
         key,
-    })
+    };
+    Ok(if wait_ms == 0 { Request::Write(Command::Acquire(ask)) } else { Request::Wait { ask, wait_ms } })
 }
 
 fn token(key: &Key, args: &Fields<'_>) -> Result<TokenHash, Invalid> {
@@ -345,10 +351,23 @@ fn scan(body: &Fields<'_>) -> Result<Query, Invalid> {
 }
 
 fn batch<'a>(json: &'a Json<'a>) -> Result<Command, Invalid> {
-    let body = Fields::open(json, "", &["commands"])?;
+    let body = Fields::open(json, "", &["commands", "all_or_nothing"])?;
+    let all_or_nothing = body.flag_if_given("all_or_nothing")?.unwrap_or(false);
     let items = array(&body, "commands", "must be an array of 1..=1000 commands")?;
-    let commands = items.iter().enumerate().map(|(index, item)| batch_item(item).map_err(|e| e.in_item(index)));
-    commands.collect::<Result<_, _>>().map(Command::Batch)
+    let item = if all_or_nothing { whole_item } else { batch_item };
+    let commands = items.iter().enumerate().map(|(index, json)| item(json).map_err(|e| e.in_item(index)));
+    let commands = commands.collect::<Result<_, _>>()?;
+    Ok(if all_or_nothing { Command::AllOrNothing(commands) } else { Command::Batch(commands) })
+}
+
+/// One item of a BATCH that is done as a whole or not at all.
+fn whole_item<'a>(json: &'a Json<'a>) -> Result<Command, Invalid> {
+    const RULE: &str = "must be ACQUIRE, RENEW or RELEASE in a BATCH with all_or_nothing";
+    match batch_item(json)? {
+        command @ (Command::Acquire(_) | Command::Renew { .. } | Command::Release { .. }) => Ok(command),
+        Command::Held { .. } | Command::Check { .. } | Command::Break { .. } => Err(Invalid::field("operation", RULE)),
+        _ => Err(Invalid::field("command", "must be OP in a BATCH with all_or_nothing: ACQUIRE, RENEW or RELEASE")),
+    }
 }
 
 /// One item: `{"command":…, …its body}`.
@@ -370,6 +389,7 @@ fn batch_item<'a>(json: &'a Json<'a>) -> Result<Command, Invalid> {
         Request::Read(Query::Get(key)) => Ok(Command::Get { key }),
         Request::Read(Query::Held { key, token }) => Ok(Command::Held { key, token }),
         Request::Read(Query::Check { key, fence }) => Ok(Command::Check { key, fence }),
+        Request::Wait { .. } => Err(Invalid::field("args.wait_ms", "must be 0 in a BATCH: nothing waits there")),
         Request::Read(_) => Err(Invalid::field("command", RULE)),
     }
 }

@@ -5,8 +5,9 @@
 use tenure_cluster::{Position, Stamp};
 
 use super::*;
+use crate::api::problem::{Code, Problem};
 use crate::keyspace::{
-    Acquire, Command, Ended, GrantView, LeaseOptions, OpReply, Page, Reason, Refusal, Reply, View, token_hash,
+    Acquire, Command, Ended, GrantView, LeaseOptions, OpReply, Page, Place, Reason, Refusal, Reply, View, token_hash,
 };
 
 fn read(command: &str, body: &str) -> Result<Request, Invalid> {
@@ -55,6 +56,38 @@ fn a_ttl_that_is_not_positive_goes_to_the_machine() {
         let body = format!(r#"{{"key":"k","operation":"RENEW","args":{{"token":"t","ttl_ms":{ttl}}}}}"#);
         let (key, token) = ("k".into(), token_hash("k", "t"));
         assert_eq!(write("OP", &body), Command::Renew { key, token, ttl_ms: expected, fence: None });
+    }
+}
+
+#[test]
+fn a_wait_is_no_command_of_the_log_until_an_edge_has_taken_it() {
+    for wait_ms in [1, 86_400_000] {
+        let body = format!(
+            r#"{{"key":"k","operation":"ACQUIRE","args":{{"owner":"o","token":"t","wait_ms":{wait_ms},"once":true}}}}"#
+        );
+        let request = read("OP", &body).unwrap();
+        assert_eq!(request.name(), "ACQUIRE");
+        assert_eq!(request, Request::Wait { ask: Acquire { once: true, ..acquire() }, wait_ms });
+    }
+}
+
+#[test]
+fn all_or_nothing_is_a_command_of_its_own() {
+    let token = token_hash("k", "t");
+    let commands = r#"[{"command":"OP","key":"k","operation":"ACQUIRE","args":{"owner":"o","token":"t","wait_ms":0}},
+        {"command":"OP","key":"k","operation":"RENEW","args":{"token":"t"}},
+        {"command":"OP","key":"k","operation":"RELEASE","args":{"token":"t","fence":3}}]"#;
+    let items = vec![
+        Command::Acquire(acquire()),
+        Command::Renew { key: "k".into(), token, ttl_ms: 30_000, fence: None },
+        Command::Release { key: "k".into(), token, fence: Some(3) },
+    ];
+    for (flag, expected) in [
+        (r#","all_or_nothing":true"#, Command::AllOrNothing(items.clone())),
+        (r#","all_or_nothing":false"#, Command::Batch(items.clone())),
+        ("", Command::Batch(items)),
+    ] {
+        assert_eq!(write("BATCH", &format!(r#"{{"commands":{commands}{flag}}}"#)), expected);
     }
 }
 
@@ -172,8 +205,6 @@ fn bad_operations() {
     let text = "must be a string of 1..=256 bytes of UTF-8 without control characters";
     refused("OP", &op("ACQUIRE", r#"{"token":"t"}"#), "args.owner", &format!("args.owner is missing: it {text}"));
     refused("OP", r#"{"key":"k","operation":"RENEW"}"#, "args.token", &format!("args.token is missing: it {text}"));
-    let detail = "args.wait_ms above 0 is refused: waiting is not served by this version; poll with wait_ms = 0";
-    refused("OP", &op("ACQUIRE", r#"{"owner":"o","token":"t","wait_ms":1}"#), "args.wait_ms", detail);
     let detail = "args.wait_ms must be an integer in 0..=86400000; got 86400001";
     refused("OP", &op("ACQUIRE", r#"{"owner":"o","token":"t","wait_ms":86400001}"#), "args.wait_ms", detail);
     let detail = "args.create must be true or false; got an integer";
@@ -204,17 +235,45 @@ fn bad_batches() {
         ("5", "commands", "commands must hold JSON objects; got an integer".to_owned()),
         (r#"{"command":"GET","key":"k","x":1}"#, "x", "x is not a field here; known: command, key".to_owned()),
         (r#"{"command":"GET","command":"GET","key":"k"}"#, "command", "command is given more than once".to_owned()),
-        (
-            wait,
-            "args.wait_ms",
-            "args.wait_ms above 0 is refused: waiting is not served by this version; poll with wait_ms = 0".to_owned(),
-        ),
+        (wait, "args.wait_ms", "args.wait_ms must be 0 in a BATCH: nothing waits there".to_owned()),
     ] {
         let expected = Invalid { field: Some(field.to_owned()), index: Some(1), detail };
         assert_eq!(read("BATCH", &item(json)), Err(expected), "{json}");
     }
     let many = format!(r#"{{"commands":[{}]}}"#, vec![r#"{"command":"GET","key":"k"}"#; 1001].join(","));
     refused("BATCH", &many, "commands", "commands must be an array of 1..=1000 commands; got 1001");
+}
+
+#[test]
+fn bad_items_of_all_or_nothing() {
+    let first = r#"{"command":"OP","key":"k","operation":"RELEASE","args":{"token":"t"}}"#;
+    let op = |operation: &str, args: &str| {
+        format!(r#"{{"command":"OP","key":"k","operation":"{operation}","args":{args}}}"#)
+    };
+    let command = "command must be OP in a BATCH with all_or_nothing: ACQUIRE, RENEW or RELEASE";
+    let operation = "operation must be ACQUIRE, RENEW or RELEASE in a BATCH with all_or_nothing";
+    let wait = op("ACQUIRE", r#"{"owner":"o","token":"t","wait_ms":1}"#);
+    for (item, field, detail) in [
+        (r#"{"command":"GET","key":"k"}"#.to_owned(), "command", command),
+        (r#"{"command":"CREATE","key":"k","type":"lease"}"#.to_owned(), "command", command),
+        (r#"{"command":"DEL","keys":["k"]}"#.to_owned(), "command", command),
+        (op("HELD", "{}"), "operation", operation),
+        (op("CHECK", r#"{"fence":1}"#), "operation", operation),
+        (op("BREAK", r#"{"reason":"r"}"#), "operation", operation),
+        (wait, "args.wait_ms", "args.wait_ms must be 0 in a BATCH: nothing waits there"),
+    ] {
+        let body = format!(r#"{{"commands":[{first},{item}],"all_or_nothing":true}}"#);
+        let expected = Invalid { field: Some(field.to_owned()), index: Some(1), detail: detail.to_owned() };
+        assert_eq!(read("BATCH", &body), Err(expected), "{item}");
+    }
+    let body = format!(r#"{{"commands":[{first}],"all_or_nothing":1}}"#);
+    refused("BATCH", &body, "all_or_nothing", "all_or_nothing must be true or false; got an integer");
+    refused(
+        "BATCH",
+        r#"{"commands":[],"all_or_nothing":true}"#,
+        "commands",
+        "commands must be an array of 1..=1000 commands; got 0",
+    );
 }
 
 fn json(body: Result<Body, serde_json::Error>) -> String {
@@ -254,6 +313,28 @@ fn a_batch_answers_item_by_item() {
         json(reply(&replies, Stamp(0)).unwrap()),
         r#"{"result":[{"result":true},{"result":false,"reason":"key_expired"},{"result":2},{"result":null},{"error":{"code":"already_exists","detail":"the key exists"}}]}"#
     );
+}
+
+#[test]
+fn who_waits_is_told_its_place() {
+    let op = OpReply { reason: Some(Reason::Queued), fence: Some(7), ttl_ms: Some(9), ..OpReply::default() };
+    let queued = Reply::Queued { op, place: Place { ahead: 2, waiters: 5 } };
+    let expected = r#"{"result":false,"fence":7,"ttl_ms":9,"reason":"queued","ahead":2,"waiters":5}"#;
+    assert_eq!(json(reply(&queued, Stamp(0)).unwrap()), expected);
+    let batch = Reply::Batch(vec![queued]);
+    assert_eq!(json(reply(&batch, Stamp(0)).unwrap()), format!(r#"{{"result":[{expected}]}}"#));
+}
+
+#[test]
+fn nothing_of_a_batch_is_told_by_the_item_to_blame() {
+    let held = OpReply { reason: Some(Reason::Held), owner: Some("o".into()), fence: Some(7), ..OpReply::default() };
+    let not_all = Reply::NotAll { index: 2, why: Ok(held) };
+    let expected = r#"{"result":false,"fence":7,"owner":"o","reason":"held","index":2}"#;
+    assert_eq!(json(reply(&not_all, Stamp(0)).unwrap()), expected);
+    let not_all = Reply::NotAll { index: 0, why: Err(Refusal::TtlAboveMax { max: 5 }) };
+    let problem = Problem::from(reply(&not_all, Stamp(0)).err().unwrap());
+    assert_eq!((problem.code, problem.index), (Code::InvalidArgument, Some(0)));
+    assert_eq!(problem.field.as_deref(), Some("args.ttl_ms"));
 }
 
 fn view() -> View {

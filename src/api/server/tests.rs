@@ -2,16 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use axum::Router;
 use axum::routing::get;
+use axum::{Extension, Router};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
+use super::super::socket::Peer;
 use super::*;
 
 struct Server {
     address: SocketAddr,
+    /// A request ended without an answer, or its client was seen to close.
+    abandoned: Arc<Notify>,
     /// A request reached the handler.
     entered: Arc<Notify>,
     /// Lets the handler answer.
@@ -20,15 +23,30 @@ struct Server {
     served: JoinHandle<()>,
 }
 
+/// Tells of a request that was not answered.
+struct Abandoned(Option<Arc<Notify>>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(abandoned) = self.0.take() {
+            abandoned.notify_one();
+        }
+    }
+}
+
 fn start(limits: Limits) -> Server {
     let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
-    let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let [entered, answer, abandoned] = std::array::from_fn(|_| Arc::new(Notify::new()));
     let handler = {
-        let (entered, answer) = (Arc::clone(&entered), Arc::clone(&answer));
-        move || async move {
+        let [entered, answer, abandoned] = [&entered, &answer, &abandoned].map(Arc::clone);
+        move |Extension(peer): Extension<Peer>| async move {
             entered.notify_one();
-            answer.notified().await;
+            let mut abandoned = Abandoned(Some(abandoned));
+            tokio::select! {
+                () = answer.notified() => drop(abandoned.0.take()),
+                () = peer.closed() => {}
+            }
             "done"
         }
     };
@@ -36,7 +54,7 @@ fn start(limits: Limits) -> Server {
     let face = Face::new(Router::new().route("/", get(handler)));
     let shutdown = async { drop(stopped.await) };
     let served = tokio::spawn(serve(listener, face, limits, Arc::new(Metrics::default()), shutdown));
-    Server { address, entered, answer, stop, served }
+    Server { address, abandoned, entered, answer, stop, served }
 }
 
 const LIMITS: Limits =
@@ -124,4 +142,50 @@ async fn clients_are_sent_away_before_the_drain() {
         assert!(text.starts_with("http/1.1 200") && text.contains("connection: close"), "{text}");
     }
     server.served.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_closes_is_noticed_while_it_waits() {
+    let server = start(LIMITS);
+    let stream = ask(server.address).await;
+    server.entered.notified().await;
+    drop(stream);
+    server.abandoned.notified().await;
+}
+
+/// hyper does not look whether a client is there once it has bytes of its next request.
+#[tokio::test]
+async fn a_client_that_closes_is_noticed_behind_its_next_request() {
+    let server = start(LIMITS);
+    let mut stream = ask(server.address).await;
+    server.entered.notified().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let unnoticed = server.abandoned.notified();
+    assert!(tokio::time::timeout(Duration::from_millis(50), unnoticed).await.is_err(), "it has not closed");
+    drop(stream);
+    server.abandoned.notified().await;
+}
+
+/// Half a connection is none: who says that it sends no more is taken for gone.
+#[tokio::test]
+async fn a_client_that_closes_its_side_is_noticed_while_it_waits() {
+    let server = start(LIMITS);
+    let mut stream = ask(server.address).await;
+    server.entered.notified().await;
+    stream.shutdown().await.unwrap();
+    server.abandoned.notified().await;
+}
+
+#[tokio::test]
+async fn a_request_may_take_longer_than_a_head() {
+    let server = start(Limits { head_timeout: Duration::from_millis(20), ..LIMITS });
+    let mut stream = ask(server.address).await;
+    server.entered.notified().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.answer.notify_one();
+    let mut text = Vec::new();
+    while !text.ends_with(b"done") {
+        assert_ne!(stream.read_buf(&mut text).await.unwrap(), 0, "closed while it waited");
+    }
+    drop(server);
 }
