@@ -11,9 +11,9 @@ use super::{DONE, NOT_SO, Session, duration, output};
 
 /// End another's grant: for operators
 ///
-/// Looks who holds it, ends exactly that grant (by its fence), and shows whose it was. The holder's next renewal is
-/// refused with your reason; with --grace it has that long to stop by itself. Its work may still be running: the fence keeps that out, if what it
-/// writes to checks it. Exits 1 if nobody holds the lease.
+/// Shows who holds it and ends exactly that grant, by its fence. `tenure run` ends its command within two seconds and
+/// says your reason; any other holder is told at its next renewal. With --grace it may hold on for that long at most. Its
+/// work may still be running: the fence keeps that out, if what it writes to checks it. Exits 1 if nobody holds the lease.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The key
@@ -38,15 +38,16 @@ pub async fn run(session: &Session, args: Args) -> Result<u8, Failure> {
     let Some(shown) = lease.fence.filter(|_| lease.held) else {
         return nothing(session, &args.key, "nobody holds it");
     };
+    // First, so that whoever is told "outcome unknown" knows of whom.
+    if !session.json {
+        output::text(&holder_card(&lease));
+    }
     let grace_ms = duration::millis(args.grace);
     let fence = args.fence.unwrap_or(shown);
     let breaking = BreakArgs { reason: args.reason, grace_ms: Some(grace_ms), fence: Some(fence) };
     let answer = session.client.call(&Op::new(args.key.clone(), breaking)).await?.answer;
     if !answer.is_true() {
         return nothing(session, &args.key, "not broken: the holder is another by now, look again");
-    }
-    if !session.json {
-        output::text(&holder_card(&lease));
     }
     if session.json {
         output::json(&json!({"result": true, "key": args.key, "fence": fence, "owner": lease.owner}))?;

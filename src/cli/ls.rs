@@ -9,7 +9,7 @@ use super::get::snapshot;
 use super::table::Table;
 use super::{DONE, Session, output};
 
-/// List keys: held or not, owner, fence, time left
+/// List keys: held or not, owner, fence, time left, how many wait
 ///
 /// With --json one object a line, as GET answers it.
 #[derive(Debug, clap::Args)]
@@ -56,11 +56,11 @@ pub async fn run(session: &Session, args: Args) -> Result<u8, Failure> {
     Ok(DONE)
 }
 
-fn header() -> [String; 5] {
-    ["KEY", "HELD", "OWNER", "FENCE", "EXPIRES IN"].map(str::to_owned)
+fn header() -> [String; 6] {
+    ["KEY", "HELD", "OWNER", "FENCE", "EXPIRES IN", "WAITERS"].map(str::to_owned)
 }
 
-fn row(lease: &Snapshot) -> [String; 5] {
+fn row(lease: &Snapshot) -> [String; 6] {
     let none = || "-".to_owned();
     [
         lease.key.clone(),
@@ -68,5 +68,6 @@ fn row(lease: &Snapshot) -> [String; 5] {
         lease.owner.clone().unwrap_or_else(none),
         lease.fence.map_or_else(none, |fence| fence.to_string()),
         lease.ttl_ms.map_or_else(none, shown),
+        if lease.waiters == 0 { none() } else { lease.waiters.to_string() },
     ]
 }

@@ -3,7 +3,7 @@
 //! # Exit codes
 //! Raw commands (`CREATE`, `OP`, …) exit 0 whenever they were answered, also with false. The friendly ones exit 0 when
 //! what was asked for is so, 1 when it is not. All: 1 refused with an error, 2 usage, 3 unavailable (nothing happened),
-//! 4 outcome unknown. `serve`, `dev` and `run` have codes of their own.
+//! 4 outcome unknown. `serve`, `dev`, `run` and `elect` have codes of their own.
 //!
 //! To add a command: its file, a line in [`Command`] (or [`Ask`]), a line in [`dispatch`] (or [`ask`]).
 
@@ -22,6 +22,7 @@ mod check;
 mod completions;
 mod dev;
 mod duration;
+mod elect;
 mod failure;
 mod get;
 mod grant_args;
@@ -37,6 +38,7 @@ mod serve;
 mod service_manager;
 mod status;
 mod table;
+mod watch;
 
 use failure::Failure;
 
@@ -81,6 +83,7 @@ enum Command {
     Serve(serve::Serve),
     Dev(dev::Dev),
     Run(run::Args),
+    Elect(elect::Args),
     Bench(bench::Args),
     #[command(flatten)]
     Ask(Ask),
@@ -107,6 +110,7 @@ enum Ask {
     Get(get::Args),
     Ls(ls::Args),
     Break(breaking::Args),
+    Watch(watch::Args),
     Check(check::Args),
     #[command(flatten)]
     Raw(raw::Command),
@@ -126,7 +130,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         return code.into();
     }
     let argv = argv::with_long_uri(argv);
-    let is_run = argv::command(&argv) == Some("run");
+    let is_run = matches!(argv::command(&argv), Some("run" | "elect"));
     let Cli { globals, command } = match Cli::try_parse_from(&argv) {
         Ok(cli) => cli,
         Err(error) => {
@@ -170,7 +174,14 @@ async fn dispatch(globals: &Globals, command: Command) -> ExitCode {
         Command::Serve(serve) => serve.run().await,
         Command::Dev(dev) => dev.run().await,
         Command::Run(args) => match globals.session() {
-            Ok(session) => run::run(&session.client, args).await.into(),
+            Ok(session) => run::run(&session.client, args, session.json).await.into(),
+            Err(failure) => {
+                failure.report();
+                run::FAILED.into()
+            }
+        },
+        Command::Elect(args) => match globals.session() {
+            Ok(session) => elect::run(&session, args).await.into(),
             Err(failure) => {
                 failure.report();
                 run::FAILED.into()
@@ -211,6 +222,7 @@ async fn ask(globals: &Globals, command: Ask) -> Result<u8, Failure> {
         Ask::Get(args) => get::run(&session, args).await,
         Ask::Ls(args) => ls::run(&session, args).await,
         Ask::Break(args) => breaking::run(&session, args).await,
+        Ask::Watch(args) => watch::run(&session, args).await,
         Ask::Check(args) => check::run(&session, args).await,
         Ask::Raw(command) => raw::run(&session, command).await,
     }

@@ -6,9 +6,10 @@
 //! one's: `false`, where the first was `true`. Verbatim means that nobody stands between to translate that.
 
 use std::io::Read as _;
+use std::time::Duration;
 
 use serde_json::Value;
-use tenure_client::wire::{BODY_BYTES_MAX, Repeat};
+use tenure_client::wire::{BODY_BYTES_MAX, Repeat, WAIT_MS_MAX};
 
 use super::failure::Failure;
 use super::{DONE, Session, output};
@@ -69,8 +70,8 @@ impl Command {
 pub async fn run(session: &Session, command: Command) -> Result<u8, Failure> {
     let (name, body) = command.parts();
     let json = if body.body == "-" { stdin()? } else { body.body };
-    let repeat = repeat(name, &json);
-    let answer = session.client.call_raw(name, json.into(), repeat).await?.answer;
+    let (repeat, wait) = (repeat(name, &json), wait(name, &json));
+    let answer = session.client.call_raw_waiting(name, json.into(), repeat, wait).await?.answer;
     if session.json {
         output::json(&answer)?
     } else {
@@ -87,6 +88,16 @@ fn stdin() -> Result<String, Failure> {
         Ok(_) => Ok(json),
         Err(error) => Err(Failure::Usage(format!("the body cannot be read from stdin: {error}"))),
     }
+}
+
+/// How long an ACQUIRE asks to wait in line: its answer is waited for that much longer. Too much is for the node to refuse.
+fn wait(command: &str, json: &str) -> Duration {
+    let body: Value = match command {
+        "OP" => serde_json::from_str(json).unwrap_or_default(),
+        _ => Value::Null,
+    };
+    let wait_ms = body["args"]["wait_ms"].as_u64().filter(|_| body["operation"] == "ACQUIRE");
+    Duration::from_millis(wait_ms.unwrap_or(0).min(WAIT_MS_MAX))
 }
 
 fn repeat(command: &str, json: &str) -> Repeat {
@@ -107,6 +118,21 @@ fn repeat(command: &str, json: &str) -> Repeat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_acquire_waits_as_long_as_it_says() {
+        let ask = |wait: &str| format!(r#"{{"operation":"ACQUIRE","args":{{"wait_ms":{wait}}}}}"#);
+        for (command, json, wanted_ms) in [
+            ("OP", ask("60000"), 60_000),
+            ("OP", ask("999999999999"), WAIT_MS_MAX),
+            ("OP", ask("-1"), 0),
+            ("OP", ask("60000").replace("ACQUIRE", "HELD"), 0),
+            ("BATCH", ask("60000"), 0),
+            ("OP", "{not json".to_owned(), 0),
+        ] {
+            assert_eq!(wait(command, &json), Duration::from_millis(wanted_ms), "{command} {json}");
+        }
+    }
 
     #[test]
     fn only_what_answers_the_same_is_repeated() {

@@ -50,6 +50,17 @@ fn usage_names_what_is_wrong() {
 }
 
 #[test]
+fn a_foreign_command_begins_where_it_is_said() {
+    let run = parse(&["run", "--key", "a", "--key", "b", "job", "--key", "c"]).unwrap();
+    let Command::Run(args) = run.command else { panic!("{:?}", run.command) };
+    assert_eq!((args.keys.len(), args.command.len()), (2, 3));
+    assert!(parse(&["elect", "k"]).is_ok() && parse(&["elect", "k", "--", "job", "--wait"]).is_ok());
+    assert!(usage(&["elect", "k", "job"]).contains("job"), "a command without -- is a mistyped key");
+    assert!(usage(&["elect", "k", "--observe", "--", "job"]).contains("--observe"));
+    assert!(usage(&["run", "--key", "k", "--min-hold-on", "always", "job"]).contains("--min-hold"));
+}
+
+#[test]
 fn a_uri_is_read_only_by_those_who_need_one() {
     let cli = parse(&["--uri", "http://a", "GET", "{}"]).unwrap();
     let failure = cli.globals.session().err().unwrap();

@@ -1,68 +1,197 @@
-//! From the command line to a grant that is proved and leaves time to work.
+//! From the command line to grants that are proved and leave time to work.
 //!
-//! The token is ours from the start, so that a grant whose answer never came can be given back when we stop asking.
+//! The token is ours from the start and the same for all keys, so that whatever was granted, or waits in a line, can be
+//! given back when we stop asking.
+//!
+//! Several keys are asked for in one step where nothing is waited for. Else in the order of their bytes, and those that are
+//! held are renewed meanwhile: two runs that want the same keys meet at the first, and neither waits for what the other
+//! holds; in the end all of them count from one RENEW. It is not the client's own way to wait for several, which gives
+//! back by RELEASE: a minimum hold would keep others out after a run that never was.
 
 use std::time::Duration;
 
-use tenure_client::wire::{Op, RenewArgs, reason};
-use tenure_client::{Acquire, AcquireError, Acquired, CallError, Client, Grant, NotHeld, Token};
+use tenure_client::wire::reason;
+use tenure_client::{Acquire, AcquireError, Acquired, AcquiredAll, CallError, Client, Grant, NotHeld, Token};
 use tokio::signal::unix::SignalKind;
 use tokio::time::Instant;
 
 use super::clock::boottime_ms;
+use super::each::Within;
+use super::grants::{Grants, Renewed, leave};
 use super::signals::Signals;
-use super::times::{Plan, Schedule, own_deadline_ms, to_ms};
+use super::times::{Plan, Schedule, to_ms};
 
 /// Tokens whose grant came and went unseen before we give up: each costs a whole ttl, so more would be odd.
 const TOKENS_MAX: u32 = 3;
 /// For giving back what may have been granted.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a RENEW without an answer while others are waited for.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// How asking ended.
 #[derive(Debug)]
 pub enum Asked {
-    /// Held, with time to work.
-    Held(Grant, Schedule),
-    /// Somebody else holds it, or this period's run was already.
-    NotHeld(NotHeld),
+    /// All held, with time to work.
+    Held(Grants, Schedule),
+    /// Somebody else holds one, or this period's run was already. Nothing is held.
+    NotHeld(String, NotHeld),
     /// A signal came first.
     Interrupted(SignalKind),
 }
 
-/// Acquires `key`; asks again until `acquire.wait` is over.
+/// Acquires all of `keys`, at least one; waits in line until `acquire.wait` is over.
 pub async fn ask(
     client: &Client,
-    key: &str,
-    acquire: Acquire,
+    keys: &[String],
+    acquire: &Acquire,
     plan: Plan,
     signals: &mut Signals,
 ) -> Result<Asked, AcquireError> {
     let started = Instant::now();
+    let window = acquire.min_hold_ms.is_some_and(|ms| ms > 0);
     let mut tokens_left = TOKENS_MAX;
     loop {
         let token = Token::random().map_err(|error| AcquireError::Randomness(error.to_string()))?;
         let wait = acquire.wait.saturating_sub(started.elapsed());
-        let one = Acquire { token: Some(token.clone()), wait, ..acquire.clone() };
+        let mut asking = Asking {
+            client,
+            plan,
+            acquire: Acquire { token: Some(token.clone()), wait, ..acquire.clone() },
+            in_doubt: false,
+        };
         let outcome = tokio::select! {
-            outcome = hold(client, key, one, plan) => outcome,
+            outcome = asking.hold(keys) => outcome,
             signal = signals.next() => {
-                give_back(client, key, &token, None, RELEASE_TIMEOUT).await;
+                // What cannot be told ends by itself: a grant by its ttl, a place in line with its socket.
+                let _ends_by_itself = leave(client, keys, &token, window, LEAVE_TIMEOUT).await;
                 return Ok(Asked::Interrupted(signal));
             }
         };
         tokens_left -= 1;
+        if asking.in_doubt {
+            let _ends_by_itself = leave(client, keys, &token, window, LEAVE_TIMEOUT).await;
+        }
         match outcome {
-            Ok(Asked::NotHeld(not)) if not.reason == reason::TOKEN_USED && tokens_left > 0 => {}
-            Ok(Asked::NotHeld(not)) if not.in_doubt => {
-                give_back(client, key, &token, None, RELEASE_TIMEOUT).await;
-                return Ok(Asked::NotHeld(not));
-            }
-            Err(error) if may_hold(&error) => {
-                give_back(client, key, &token, None, RELEASE_TIMEOUT).await;
-                return Err(error);
-            }
+            Ok(Asked::NotHeld(_, not)) if not.reason == reason::TOKEN_USED && tokens_left > 0 => {}
             outcome => return outcome,
         }
+    }
+}
+
+/// One token's attempt.
+struct Asking<'a> {
+    client: &'a Client,
+    plan: Plan,
+    acquire: Acquire,
+    /// Something may be held, or waited for, that nobody will use.
+    in_doubt: bool,
+}
+
+impl Asking<'_> {
+    async fn hold(&mut self, keys: &[String]) -> Result<Asked, AcquireError> {
+        let outcome = match keys {
+            [key] => self.one(key).await,
+            keys if self.acquire.wait.is_zero() => self.at_once(keys).await,
+            keys => self.in_turn(keys).await,
+        };
+        self.in_doubt |= match &outcome {
+            Ok(Asked::Held(..)) => false,
+            Ok(Asked::NotHeld(_, not)) => not.in_doubt,
+            Ok(Asked::Interrupted(_)) => true,
+            Err(error) => may_hold(error),
+        };
+        outcome
+    }
+
+    /// Renewed if the answer took so long that the first renewal is due.
+    async fn one(&mut self, key: &str) -> Result<Asked, AcquireError> {
+        let grant = match Grant::acquire(self.client, key, self.acquire.clone()).await? {
+            Acquired::Held(grant) => grant,
+            Acquired::NotHeld(not) => return Ok(Asked::NotHeld(key.to_owned(), not)),
+        };
+        let schedule = Schedule::granted(self.plan, to_ms(grant.deadline));
+        if schedule.may_start(boottime_ms()) {
+            return Ok(Asked::Held(Grants::one(grant), schedule));
+        }
+        self.prove(Grants::one(grant)).await
+    }
+
+    async fn at_once(&mut self, keys: &[String]) -> Result<Asked, AcquireError> {
+        let grants = match Grant::acquire_all(self.client, keys, self.acquire.clone()).await? {
+            AcquiredAll::Held(grants) => grants,
+            AcquiredAll::NotHeld { key, why } => return Ok(Asked::NotHeld(key, why)),
+        };
+        let deadline_ms = grants.iter().map(|grant| to_ms(grant.deadline)).min().unwrap_or(0);
+        let schedule = Schedule::granted(self.plan, deadline_ms);
+        match Grants::new(grants) {
+            Some(grants) if schedule.may_start(boottime_ms()) => Ok(Asked::Held(grants, schedule)),
+            Some(grants) => self.prove(grants).await,
+            None => Err(self.too_slow()),
+        }
+    }
+
+    async fn in_turn(&mut self, keys: &[String]) -> Result<Asked, AcquireError> {
+        let started = Instant::now();
+        let wait = self.acquire.wait;
+        let mut in_order: Vec<&String> = keys.iter().collect();
+        in_order.sort();
+        let mut grants: Vec<Grant> = Vec::new();
+        for key in in_order {
+            self.acquire.wait = wait.saturating_sub(started.elapsed());
+            let next = Grant::acquire(self.client, key, self.acquire.clone());
+            let outcome = tokio::select! {
+                outcome = next => outcome,
+                (lost, not) = self.keep(&grants) => {
+                    self.in_doubt = true;
+                    return Ok(Asked::NotHeld(lost, not));
+                }
+            };
+            self.in_doubt |= !grants.is_empty();
+            match outcome? {
+                Acquired::Held(grant) => grants.push(grant),
+                Acquired::NotHeld(not) => return Ok(Asked::NotHeld(key.clone(), not)),
+            }
+        }
+        grants.sort_by_key(|grant| keys.iter().position(|key| *key == grant.key));
+        match Grants::new(grants) {
+            Some(grants) => self.prove(grants).await,
+            None => Err(self.too_slow()),
+        }
+    }
+
+    /// Renews what is held already; returns when one of it is lost.
+    async fn keep(&self, grants: &[Grant]) -> (String, NotHeld) {
+        let Some(grants) = Grants::new(grants.to_vec()) else { return std::future::pending().await };
+        let every = Duration::from_millis(self.plan.renew_every_ms());
+        loop {
+            match grants.renew(self.client, Within::of(self.client, every)).await {
+                Ok(Renewed::Held { .. }) => tokio::time::sleep(every).await,
+                Ok(Renewed::Lost { key, reason, .. }) => return (key, NotHeld { reason, ..NotHeld::default() }),
+                Ok(Renewed::Odd(_)) | Err(_) => tokio::time::sleep(RETRY_PAUSE.min(every)).await,
+            }
+        }
+    }
+
+    /// The RENEW from which all of them count.
+    async fn prove(&mut self, grants: Grants) -> Result<Asked, AcquireError> {
+        let timeout = self.client.options().call_timeout;
+        self.in_doubt = true;
+        match grants.renew(self.client, Within::of(self.client, timeout)).await? {
+            Renewed::Held { deadline_ms } => {
+                let schedule = Schedule::granted(self.plan, deadline_ms);
+                if !schedule.may_start(boottime_ms()) {
+                    return Err(self.too_slow());
+                }
+                self.in_doubt = false;
+                Ok(Asked::Held(grants, schedule))
+            }
+            Renewed::Lost { key, reason, .. } => Ok(Asked::NotHeld(key, NotHeld { reason, ..NotHeld::default() })),
+            Renewed::Odd(detail) => Err(CallError::Protocol { endpoint: "a node".to_owned(), detail }.into()),
+        }
+    }
+
+    fn too_slow(&self) -> AcquireError {
+        AcquireError::TooSlow { ttl_ms: self.plan.ttl_ms }
     }
 }
 
@@ -73,45 +202,4 @@ fn may_hold(error: &AcquireError) -> bool {
         error,
         AcquireError::Randomness(_) | AcquireError::Call(Unreachable { .. } | Unavailable { .. } | Refused(_))
     )
-}
-
-/// One token's grant, renewed if its answer took so long that the first renewal is due.
-async fn hold(client: &Client, key: &str, acquire: Acquire, plan: Plan) -> Result<Asked, AcquireError> {
-    let grant = match Grant::acquire(client, key, acquire).await? {
-        Acquired::Held(grant) => grant,
-        Acquired::NotHeld(not) => return Ok(Asked::NotHeld(not)),
-    };
-    let mut schedule = Schedule::granted(plan, to_ms(grant.deadline));
-    if schedule.may_start(boottime_ms()) {
-        return Ok(Asked::Held(grant, schedule));
-    }
-    let answered = match client.call(&renew(&grant)).await {
-        Ok(answered) => answered,
-        Err(error) => {
-            give_back(client, key, &grant.token, Some(grant.fence), RELEASE_TIMEOUT).await;
-            return Err(error.into());
-        }
-    };
-    let Some(deadline_ms) = own_deadline_ms(&answered) else {
-        let reason = answered.answer.reason().unwrap_or(reason::NOT_HELD).to_owned();
-        return Ok(Asked::NotHeld(NotHeld { reason, ..NotHeld::default() }));
-    };
-    schedule = Schedule::granted(plan, deadline_ms);
-    if schedule.may_start(boottime_ms()) {
-        return Ok(Asked::Held(grant, schedule));
-    }
-    give_back(client, key, &grant.token, Some(grant.fence), RELEASE_TIMEOUT).await;
-    Err(AcquireError::TooSlow { ttl_ms: plan.ttl_ms })
-}
-
-/// RENEW of that grant.
-pub fn renew(grant: &Grant) -> Op<RenewArgs> {
-    let ttl_ms = i64::try_from(grant.ttl_ms).ok();
-    Op::new(grant.key.clone(), RenewArgs { token: grant.token.clone(), ttl_ms, fence: Some(grant.fence) })
-}
-
-/// RELEASE. True if a grant ended by it; without an answer it ends by itself.
-pub async fn give_back(client: &Client, key: &str, token: &Token, fence: Option<u64>, timeout: Duration) -> bool {
-    let answered = tenure_client::lease::give_back(client, key, token, fence, timeout).await;
-    answered.is_ok_and(|answered| answered.answer.is_true())
 }

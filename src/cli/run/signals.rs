@@ -6,23 +6,34 @@ use std::task::Poll;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Several signals, handled as one stream.
-pub struct Signals(Vec<(SignalKind, Signal)>);
+pub struct Signals {
+    each: Vec<(SignalKind, Signal)>,
+    told: bool,
+}
 
 impl Signals {
     /// Handles those of `kinds` that are not ignored at this moment: handling one would undo the caller's wish.
     pub fn unless_ignored(kinds: &[SignalKind]) -> io::Result<Self> {
         let ignored = ignored();
         let wanted = kinds.iter().filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0);
-        Ok(Self(wanted.map(|kind| Ok((*kind, signal(*kind)?))).collect::<io::Result<_>>()?))
+        let each = wanted.map(|kind| Ok((*kind, signal(*kind)?))).collect::<io::Result<_>>()?;
+        Ok(Self { each, told: false })
     }
 
     /// Waits for the next one; for ever if none is handled. Nothing is lost if it is cancelled.
     pub async fn next(&mut self) -> SignalKind {
-        std::future::poll_fn(|context| {
-            let ready = self.0.iter_mut().find_map(|(kind, one)| one.poll_recv(context).is_ready().then_some(*kind));
+        let kind = std::future::poll_fn(|context| {
+            let ready = self.each.iter_mut().find_map(|(kind, one)| one.poll_recv(context).is_ready().then_some(*kind));
             ready.map_or(Poll::Pending, Poll::Ready)
         })
-        .await
+        .await;
+        self.told = true;
+        kind
+    }
+
+    /// Whether one was taken from [`Signals::next`] already: whoever sent it will not send it again.
+    pub fn told(&self) -> bool {
+        self.told
     }
 }
 

@@ -2,23 +2,26 @@
 //!
 //! TERM and KILL are the guard's to send, by the limits that it was told last. Here they are only judged: a job that had
 //! to be ended is a lost run, whatever code it ends with. Should the guard not do its duty, this process kills.
+//!
+//! A hint that a grant may have ended is a reason to ask at once; only the answer to a RENEW, and time, end a job.
 
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tenure_client::wire::{Code, Op, RenewArgs, reason};
-use tenure_client::{Answered, CallError, Client, Grant};
+use tenure_client::{CallError, Client};
 
-use super::acquire::renew;
 use super::clock::boottime_ms;
+use super::each::Within;
+use super::grants::{Grants, Renewed};
 use super::guard::frame::Ended;
 use super::guard::{Event, Guard, end_descendants};
+use super::hints::Hints;
 use super::report::Report;
 use super::signals::Signals;
 use super::terminal;
-use super::times::{Schedule, own_deadline_ms};
+use super::times::{OnLost, Schedule};
 
 /// The clock is read at least this often: a timer does not see that the machine slept.
 const TICK: Duration = Duration::from_millis(200);
@@ -31,21 +34,22 @@ const CALL_MIN: Duration = Duration::from_millis(100);
 pub enum Outcome {
     /// The job's first process ended so, under the lease.
     Ended(Ended),
-    /// The lease was lost first. `by_server`: the server said so, else there was no renewal in time.
+    /// The lease was lost first: the server said so, or there was no renewal in time.
     Lost {
-        /// Whether there is nothing left to give back.
-        by_server: bool,
+        /// The operator's text, if it was a BREAK.
+        detail: Option<String>,
     },
     /// The guard was killed; the job with it.
     GuardDied,
 }
 
-type Renewal = Pin<Box<dyn Future<Output = Result<Answered, CallError>> + Send>>;
+type Renewal = Pin<Box<dyn Future<Output = Result<Renewed, CallError>> + Send>>;
 
 /// A job at work.
 pub struct Supervision {
     client: Client,
-    renew: Op<RenewArgs>,
+    grants: Grants,
+    hints: Hints,
     schedule: Schedule,
     guard: Guard,
     report: Report,
@@ -56,14 +60,15 @@ pub struct Supervision {
 }
 
 impl Supervision {
-    /// A job that was just started under this grant.
-    pub fn new(client: &Client, grant: &Grant, schedule: Schedule, guard: Guard, report: Report) -> Self {
-        let (client, renew) = (client.clone(), renew(grant));
-        Self { client, renew, schedule, guard, report, renewal: None, failing: false, lost: None }
+    /// A job that was just started under these grants.
+    pub fn new(client: &Client, grants: &Grants, schedule: Schedule, guard: Guard, report: Report) -> Self {
+        let hints = Hints::new(client, grants);
+        let (client, grants) = (client.clone(), grants.clone());
+        Self { client, grants, hints, schedule, guard, report, renewal: None, failing: false, lost: None }
     }
 
-    /// Returns when nothing of the job is left.
-    pub async fn run(mut self, signals: &mut Signals) -> Outcome {
+    /// Returns when nothing of the job is left: how it ended, and the own deadline as it stands then.
+    pub async fn run(mut self, signals: &mut Signals) -> (Outcome, u64) {
         loop {
             let pause = self.act();
             tokio::select! {
@@ -77,6 +82,7 @@ impl Supervision {
                     self.guard.end().await;
                 }
                 outcome = answer(&mut self.renewal) => self.answered(outcome).await,
+                () = self.hints.next() => self.hinted(),
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -108,25 +114,24 @@ impl Supervision {
         let end_ms = if now_ms < limits.term_at_ms { limits.term_at_ms } else { limits.kill_at_ms };
         let call = Duration::from_millis(end_ms.saturating_sub(now_ms) / 2).max(CALL_MIN);
         let one_try = (call / 2).min(self.client.options().try_timeout);
-        let (client, renew) = (self.client.clone(), self.renew.clone());
-        Box::pin(async move { client.call_within(&renew, call, one_try).await })
+        let (client, grants) = (self.client.clone(), self.grants.clone());
+        Box::pin(async move { grants.renew(&client, Within { call, one_try }).await })
     }
 
-    async fn answered(&mut self, outcome: Result<Answered, CallError>) {
+    /// A renewal under way may have been ordered before what the hint is of: its answer is not waited for.
+    fn hinted(&mut self) {
+        if self.lost.is_none() {
+            self.renewal = None;
+            self.schedule.renew_now(boottime_ms());
+        }
+    }
+
+    async fn answered(&mut self, outcome: Result<Renewed, CallError>) {
         let now_ms = boottime_ms();
         match outcome {
-            Ok(answered) if answered.answer.is_true() => match own_deadline_ms(&answered) {
-                Some(deadline_ms) => self.renewed(deadline_ms, now_ms).await,
-                None => self.failed(format_args!("{} renewed without saying ttl_ms", answered.endpoint), now_ms),
-            },
-            Ok(answered) => {
-                let reason = answered.answer.reason().unwrap_or(reason::NOT_HELD);
-                self.lose(reason, answered.answer.detail()).await;
-            }
-            // An OP needs its key: the grant went with it.
-            Err(CallError::Refused(problem)) if problem.is(Code::NoSuchKey) || problem.is(Code::WrongType) => {
-                self.lose(reason::DELETED, Some(&problem.detail)).await;
-            }
+            Ok(Renewed::Held { deadline_ms }) => self.renewed(deadline_ms, now_ms).await,
+            Ok(Renewed::Lost { key, reason, detail }) => self.lose(&key, &reason, detail.as_deref()).await,
+            Ok(Renewed::Odd(trouble)) => self.failed(trouble, now_ms),
             Err(error) => self.failed(error, now_ms),
         }
     }
@@ -148,29 +153,38 @@ impl Supervision {
         }
     }
 
-    /// The server's word: TERM at once.
-    async fn lose(&mut self, reason: &str, detail: Option<&str>) {
+    /// The server's word: the job is ended at once.
+    async fn lose(&mut self, key: &str, reason: &str, detail: Option<&str>) {
         self.schedule.lose();
+        self.lost = Some(Outcome::Lost { detail: detail.map(str::to_owned) });
         let detail = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
-        self.report.trouble(format_args!("lost: {reason}{detail}; ending the job"));
-        self.lost = Some(Outcome::Lost { by_server: true });
-        self.guard.end().await;
-    }
-
-    /// No renewal in time: the guard sends TERM by itself.
-    fn unrenewed(&mut self) {
-        if self.lost.is_none() {
-            self.report.trouble("lost: no renewal was answered in time; the job is ended before the lease may be gone");
-            self.lost = Some(Outcome::Lost { by_server: false });
+        let which = if self.grants.iter().count() > 1 { format!("{key}: ") } else { String::new() };
+        match self.schedule.plan().on_lost {
+            OnLost::Term => {
+                self.report.trouble(format_args!("lost: {which}{reason}{detail}; ending the job"));
+                self.guard.end().await;
+            }
+            OnLost::Kill => {
+                self.report.trouble(format_args!("lost: {which}{reason}{detail}; killing the job"));
+                self.guard.kill_all().await;
+            }
         }
     }
 
-    async fn ended(mut self, ended: Ended, unrenewed: bool) -> Outcome {
+    /// No renewal in time: the guard ends it by itself.
+    fn unrenewed(&mut self) {
+        if self.lost.is_none() {
+            self.report.trouble("lost: no renewal was answered in time; the job is ended before the lease may be gone");
+            self.lost = Some(Outcome::Lost { detail: None });
+        }
+    }
+
+    async fn ended(mut self, ended: Ended, unrenewed: bool) -> (Outcome, u64) {
         if unrenewed {
             self.unrenewed();
         }
         self.guard.finish().await;
-        self.lost.unwrap_or(Outcome::Ended(ended))
+        (self.lost.unwrap_or(Outcome::Ended(ended)), self.schedule.deadline_ms())
     }
 
     async fn stopped(&self, had_terminal: bool) {
@@ -181,19 +195,19 @@ impl Supervision {
     }
 
     /// The guard is gone: its children are ours now.
-    async fn bury(self) -> Outcome {
+    async fn bury(self) -> (Outcome, u64) {
         self.report.trouble("the guard process was killed; killing the job");
         self.guard.kill();
         self.guard.finish().await;
         if let Err(error) = end_descendants().await {
             self.report.trouble(format_args!("cannot see whether the job has ended: {error}"));
         }
-        self.lost.unwrap_or(Outcome::GuardDied)
+        (self.lost.unwrap_or(Outcome::GuardDied), self.schedule.deadline_ms())
     }
 }
 
 /// The answer to the renewal under way; for ever if there is none.
-async fn answer(renewal: &mut Option<Renewal>) -> Result<Answered, CallError> {
+async fn answer(renewal: &mut Option<Renewal>) -> Result<Renewed, CallError> {
     let Some(pending) = renewal else { return std::future::pending().await };
     let outcome = pending.await;
     *renewal = None;

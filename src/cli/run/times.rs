@@ -13,8 +13,8 @@
 
 use std::time::Duration;
 
+use tenure_client::Boottime;
 use tenure_client::time::own_deadline;
-use tenure_client::{Answered, Boottime};
 use thiserror::Error;
 
 use crate::cli::duration::millis;
@@ -58,6 +58,15 @@ pub enum PlanError {
     },
 }
 
+/// What the loss of the lease does to the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnLost {
+    /// TERM, and after the grace KILL: before the lease may be gone, or as soon as it is known to be
+    Term,
+    /// KILL at once: the job may work a grace longer, and is told nothing
+    Kill,
+}
+
 /// The fixed lengths of a run, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -65,37 +74,47 @@ pub struct Plan {
     pub ttl_ms: u64,
     /// From TERM to KILL.
     pub grace_ms: u64,
+    /// How a job ends whose lease is lost.
+    pub on_lost: OnLost,
 }
 
 impl Plan {
     /// Checks that a job can be renewed in time; `grace` defaults to the lesser of 10 s and a quarter of `ttl`.
-    pub fn new(ttl: Duration, grace: Option<Duration>) -> Result<Self, PlanError> {
+    pub fn new(ttl: Duration, grace: Option<Duration>, on_lost: OnLost) -> Result<Self, PlanError> {
         let ttl_ms = millis(ttl);
         let grace_ms = grace.map_or_else(|| GRACE_MS_DEFAULT.min(ttl_ms / 4), millis);
-        let plan = Self { ttl_ms, grace_ms };
+        let plan = Self { ttl_ms, grace_ms, on_lost };
         if plan.leaves_time_to_renew() && grace_ms <= ttl_ms / 2 {
             return Ok(plan);
         }
         if grace_ms > ttl_ms / 2 {
             return Err(PlanError::GraceTooLong { grace_ms, most_ms: ttl_ms / 2 });
         }
-        let least_ms = Self::least_ttl_ms(grace.map(millis));
-        Err(PlanError::TtlTooShort { ttl_ms, lead_ms: plan.margin_ms() + grace_ms, least_ms })
+        let least_ms = Self::least_ttl_ms(grace.map(millis), on_lost);
+        Err(PlanError::TtlTooShort { ttl_ms, lead_ms: plan.margin_ms() + plan.lost_grace_ms(), least_ms })
     }
 
     /// The least ttl that goes with this grace, in steps of 100 ms.
-    fn least_ttl_ms(grace_ms: Option<u64>) -> u64 {
+    fn least_ttl_ms(grace_ms: Option<u64>, on_lost: OnLost) -> u64 {
         let fits = |ttl_ms: &u64| {
             let grace_ms = grace_ms.unwrap_or(GRACE_MS_DEFAULT.min(ttl_ms / 4));
-            grace_ms <= ttl_ms / 2 && Self { ttl_ms: *ttl_ms, grace_ms }.leaves_time_to_renew()
+            grace_ms <= ttl_ms / 2 && Self { ttl_ms: *ttl_ms, grace_ms, on_lost }.leaves_time_to_renew()
         };
         // Ends: with `grace <= ttl / 2` more than 0.14 ttl is left for the slack, at the latest at four times the grace.
         (1..).map(|step| step * 100).find(fits).unwrap_or(u64::MAX)
     }
 
     fn leaves_time_to_renew(&self) -> bool {
-        let lead_ms = self.margin_ms() + self.grace_ms;
+        let lead_ms = self.margin_ms() + self.lost_grace_ms();
         own_ttl_ms(self.ttl_ms) >= lead_ms + self.renew_every_ms() + RENEW_SLACK_MS
+    }
+
+    /// From TERM to KILL for want of a renewal.
+    fn lost_grace_ms(&self) -> u64 {
+        match self.on_lost {
+            OnLost::Term => self.grace_ms,
+            OnLost::Kill => 0,
+        }
     }
 
     /// From KILL to the deadline: 2 % of the ttl, at least 200 ms.
@@ -104,7 +123,7 @@ impl Plan {
     }
 
     /// From a renewal's sending to the next one.
-    fn renew_every_ms(&self) -> u64 {
+    pub fn renew_every_ms(&self) -> u64 {
         let third_ms = self.ttl_ms / 3;
         if self.ttl_ms >= TTL_MS_LONG { third_ms } else { (self.ttl_ms / 6).max(RENEW_MS_MIN).min(third_ms) }
     }
@@ -164,9 +183,19 @@ impl Schedule {
         self.renew_at_ms = now_ms.saturating_add(self.plan.retry_ms(jitter));
     }
 
+    /// There is news of the grant: ask at once.
+    pub fn renew_now(&mut self, now_ms: u64) {
+        self.renew_at_ms = now_ms;
+    }
+
     /// The server said that the grant is over: nothing extends it any more.
     pub fn lose(&mut self) {
         self.lost = true;
+    }
+
+    /// The lengths it goes by.
+    pub fn plan(&self) -> Plan {
+        self.plan
     }
 
     /// When the next RENEW is due; `None` once the grant is lost.
@@ -182,7 +211,7 @@ impl Schedule {
     /// When the job is ended and killed if no RENEW comes through.
     pub fn limits(&self) -> Limits {
         let kill_at_ms = self.deadline_ms.saturating_sub(self.plan.margin_ms());
-        Limits { term_at_ms: kill_at_ms.saturating_sub(self.plan.grace_ms), kill_at_ms }
+        Limits { term_at_ms: kill_at_ms.saturating_sub(self.plan.lost_grace_ms()), kill_at_ms }
     }
 
     /// The time up to which this holder may believe that it holds.
@@ -194,12 +223,6 @@ impl Schedule {
 /// From sending to the own deadline.
 fn own_ttl_ms(ttl_ms: u64) -> u64 {
     to_ms(own_deadline(Boottime { ns: 0 }, ttl_ms))
-}
-
-/// The own deadline that the answer to a RENEW gives; `None` if that was false.
-pub fn own_deadline_ms(answered: &Answered) -> Option<u64> {
-    let ttl_ms = answered.answer.ttl_ms().filter(|_| answered.answer.is_true())?;
-    Some(to_ms(own_deadline(answered.sent, ttl_ms)))
 }
 
 /// Rounded down: a deadline never gets later.
@@ -225,7 +248,19 @@ mod tests {
     }
 
     fn plan(ttl_ms: u64, grace_ms: Option<u64>) -> Result<Plan, PlanError> {
-        Plan::new(Duration::from_millis(ttl_ms), grace_ms.map(Duration::from_millis))
+        Plan::new(Duration::from_millis(ttl_ms), grace_ms.map(Duration::from_millis), OnLost::Term)
+    }
+
+    #[test]
+    fn a_job_that_is_killed_has_the_grace_to_work() {
+        let plan = Plan::new(Duration::from_secs(30), None, OnLost::Kill).unwrap();
+        let schedule = Schedule::granted(plan, deadline(0, 30_000));
+        assert_eq!(schedule.limits(), Limits { term_at_ms: 28_802, kill_at_ms: 28_802 });
+        assert_eq!(plan.grace_ms, 7_500, "for a job that is ended for another reason");
+        // The greatest grace would leave no time to renew such a short ttl; here it takes none.
+        let grace = Some(Duration::from_millis(450));
+        assert!(Plan::new(Duration::from_millis(900), grace, OnLost::Term).is_err());
+        assert!(Plan::new(Duration::from_millis(900), grace, OnLost::Kill).is_ok());
     }
 
     #[test]

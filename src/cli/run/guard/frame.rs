@@ -51,6 +51,8 @@ pub enum Frame {
     Extend(Limits),
     /// To the guard: TERM now, KILL after the grace.
     End,
+    /// To the guard: KILL now.
+    Kill,
     /// From the guard: the job runs, as leader of the process group of this number.
     Started {
         /// Process id and group id.
@@ -89,6 +91,7 @@ impl Frame {
             Self::Start { limits, grace_ms } => (1, [limits.term_at_ms, limits.kill_at_ms, grace_ms]),
             Self::Extend(limits) => (2, [limits.term_at_ms, limits.kill_at_ms, 0]),
             Self::End => (3, [0; 3]),
+            Self::Kill => (4, [0; 3]),
             Self::Started { pid } => (16, [pid.into(), 0, 0]),
             Self::Refused { errno } => (17, [errno.into(), 0, 0]),
             Self::Stopped { had_terminal } => (18, [had_terminal.into(), 0, 0]),
@@ -124,6 +127,7 @@ impl Frame {
             [1, 0, 0, 0] => Self::Start { limits, grace_ms: c },
             [2, 0, 0, 0] => Self::Extend(limits),
             [3, 0, 0, 0] => Self::End,
+            [4, 0, 0, 0] => Self::Kill,
             [16, 0, 0, 0] => Self::Started { pid: word(a)? },
             [17, 0, 0, 0] => Self::Refused { errno: word(a)? },
             [18, 0, 0, 0] => Self::Stopped { had_terminal: a != 0 },
@@ -146,6 +150,7 @@ mod tests {
             Frame::Start { limits, grace_ms: 7 },
             Frame::Extend(limits),
             Frame::End,
+            Frame::Kill,
             Frame::Started { pid: u32::MAX },
             Frame::Refused { errno: 11 },
             Frame::Stopped { had_terminal: true },

@@ -1,6 +1,6 @@
 //! The client's end of the guard.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -68,7 +68,7 @@ impl Guard {
     pub async fn start(
         program: &Path,
         command: &[OsString],
-        environment: &[(&str, &OsStr)],
+        environment: &[(&str, OsString)],
         limits: Limits,
         grace_ms: u64,
     ) -> Result<Self, StartError> {
@@ -78,7 +78,7 @@ impl Guard {
             .arg0("tenure")
             .args([GUARD, door.name(), &owner.map_or(0, Pid::as_raw_pid).to_string()])
             .args(command)
-            .envs(environment.iter().copied())
+            .envs(environment.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::inherit())
             .process_group(0)
             .spawn()?;
@@ -121,6 +121,12 @@ impl Guard {
     /// TERM now, KILL after the grace.
     pub async fn end(&mut self) {
         let _then_at_the_old_limits = self.link.send(Frame::End).await;
+    }
+
+    /// KILL now, to all of the job.
+    pub async fn kill_all(&mut self) {
+        self.kill();
+        let _then_at_the_old_limits = self.link.send(Frame::Kill).await;
     }
 
     /// Kills the job's process group, past the guard: for a guard that should have done so.

@@ -1,7 +1,7 @@
 //! What the guard has to do at a given time: pure, time is an argument (milliseconds on `CLOCK_BOOTTIME`).
 //!
 //! TERM once, KILL from `kill_at` on. The job is ending from the first of: TERM's time, an order to end, the closed pipe,
-//! the end of its first process. Ending starts a grace which no later extension of the lease lengthens; only after a
+//! the end of its first process. An order to kill is KILL at once. Ending starts a grace which no later extension of the lease lengthens; only after a
 //! closed pipe the job has until `kill_at`, since the lease is still its own up to then.
 
 use crate::cli::run::times::Limits;
@@ -44,6 +44,11 @@ impl Orders {
     /// End the job: TERM now, KILL after the grace. Also when its first process has ended and left others behind.
     pub fn end(&mut self, now_ms: u64) {
         self.end_until(now_ms.saturating_add(self.grace_ms));
+    }
+
+    /// Kill the job: KILL now, whatever grace there was.
+    pub fn kill(&mut self, now_ms: u64) {
+        self.end_until(now_ms);
     }
 
     /// The client is gone: TERM now, KILL at the limit of the lease.
@@ -146,6 +151,17 @@ mod tests {
     }
 
     #[test]
+    fn an_order_to_kill_leaves_no_grace() {
+        let mut orders = orders();
+        orders.end(100);
+        assert_eq!(orders.due(100), Due::Term);
+        orders.kill(150);
+        orders.extend(Limits { term_at_ms: 1_700, kill_at_ms: 1_900 }, 150);
+        assert_eq!(orders.due(150), Due::Kill);
+        assert!(!orders.unrenewed());
+    }
+
+    #[test]
     fn an_orphan_has_until_the_end_of_the_lease() {
         let mut orders = orders();
         orders.orphaned();
@@ -158,7 +174,7 @@ mod tests {
         /// Whatever comes in, KILL is due at the last accepted limit, and TERM is said once.
         #[test]
         fn kill_is_never_after_the_limit(
-            events in prop::collection::vec((0..3u8, 0..500u64, 0..5_000u64), 0..50),
+            events in prop::collection::vec((0..4u8, 0..500u64, 0..5_000u64), 0..50),
         ) {
             let mut orders = orders();
             let mut now_ms = 0;
@@ -175,6 +191,7 @@ mod tests {
                         orders.extend(limits, now_ms);
                     }
                     1 => orders.end(now_ms),
+                    2 => orders.kill(now_ms),
                     _ => orders.orphaned(),
                 }
                 match orders.due(now_ms) {

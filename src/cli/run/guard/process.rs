@@ -74,6 +74,7 @@ async fn guard(name: &str, owner: Option<Pid>, command: &[OsString]) -> io::Resu
             frame = link.next(), if open => match frame {
                 Some(Frame::Extend(limits)) => job.orders.extend(limits, boottime_ms()),
                 Some(Frame::End) => job.orders.end(boottime_ms()),
+                Some(Frame::Kill) => job.orders.kill(boottime_ms()),
                 _ => {
                     open = false;
                     job.orders.orphaned();
