@@ -3,7 +3,7 @@
 //! Every job holds a FIFO open: its lines tell how far it is, its end of file that no process of it is left.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ async fn start(command: &[&str], fifo: &Path, term_in_ms: u64, kill_in_ms: u64, 
     let command: Vec<OsString> = command.iter().map(OsString::from).collect();
     let now_ms = boottime_ms();
     let limits = Limits { term_at_ms: now_ms + term_in_ms, kill_at_ms: now_ms + kill_in_ms };
-    let environment: [(&str, &OsStr); 1] = [("LINES", fifo.as_os_str())];
+    let environment = [("LINES", fifo.as_os_str().to_owned())];
     Guard::start(Path::new(env!("CARGO_BIN_EXE_tenure")), &command, &environment, limits, grace_ms).await.unwrap()
 }
 
@@ -172,6 +172,22 @@ async fn told_to_end_it_gets_term_and_after_the_grace_kill() {
     job.guard().end().await;
     assert_eq!(job.line().await.as_deref(), Some("term"));
     assert_eq!(job.line().await, None);
+    assert_eq!(job.event().await, ended(Ended::Signalled(9)));
+}
+
+#[tokio::test]
+async fn told_to_kill_it_gets_no_term() {
+    let deaf = "setsid sh -c \"trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done\" & ";
+    let mut job = Job::start(
+        &format!("{deaf} trap 'echo term >&9' TERM; while :; do sleep 0.05; done"),
+        NEVER_MS,
+        NEVER_MS,
+        NEVER_MS,
+    )
+    .await;
+    assert_eq!(job.line().await.as_deref(), Some("up"));
+    job.guard().kill_all().await;
+    assert_eq!(job.line().await, None, "no word of TERM, also from what left the group");
     assert_eq!(job.event().await, ended(Ended::Signalled(9)));
 }
 

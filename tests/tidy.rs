@@ -306,6 +306,24 @@ fn repository_speaks_of_the_product() {
     verdict("paths of somebody's machine mean nothing to a reader.", &broken);
 }
 
+#[test]
+fn tests_that_are_named_exist() {
+    let page = fs::read_to_string(root().join("docs/testing.md")).unwrap();
+    // `file.rs: name_of_a_test`
+    let named = page.split('`').filter_map(|text| text.split_once(".rs: "));
+    let mut broken = Vec::new();
+    let mut count = 0;
+    for (file, name) in named {
+        count += 1;
+        let text = fs::read_to_string(root().join(format!("tests/{file}.rs"))).unwrap_or_default();
+        if !text.contains(&format!("fn {name}() {{")) {
+            broken.push(format!("tests/{file}.rs: {name}"));
+        }
+    }
+    assert!(count > 20, "{count} are named: the rule checks next to nothing");
+    verdict("docs/testing.md says where each report is tested; whoever renames a test says so there", &broken);
+}
+
 /// The fenced `sh` blocks of a markdown text, in order.
 fn shell_blocks(markdown: &str) -> Vec<String> {
     markdown

@@ -85,7 +85,7 @@ impl History {
                 (Outcome::Unknown, _) => &mut tally.unknown,
                 (_, Operation::Get) => &mut tally.reads,
                 (Outcome::Answered(_, Answer::Refused { .. }), _) => &mut tally.refusals,
-                (_, Operation::Acquire { .. }) => &mut tally.grants,
+                (_, Operation::Acquire { .. } | Operation::Wait { .. }) => &mut tally.grants,
                 (_, Operation::Renew { .. } | Operation::Trespass { .. }) => &mut tally.renewals,
                 (_, Operation::Release { .. } | Operation::Break | Operation::Delete) => &mut tally.releases,
                 (_, Operation::Expire { .. } | Operation::Persist) => &mut tally.lifetimes,
@@ -116,5 +116,5 @@ impl History {
 
 fn is_grant(call: &Call) -> bool {
     let granted = matches!(call.outcome, Outcome::Answered(_, Answer::Granted(_)));
-    granted && matches!(call.operation, Operation::Acquire { .. })
+    granted && matches!(call.operation, Operation::Acquire { .. } | Operation::Wait { .. })
 }

@@ -13,6 +13,9 @@
 #[path = "../e2e/http.rs"]
 #[allow(dead_code, reason = "shared with the tests of one node")]
 mod http;
+#[path = "../e2e/line.rs"]
+#[allow(dead_code, reason = "shared with the tests of one node")]
+mod line;
 #[path = "../e2e/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests of one node")]
 mod process;
@@ -32,12 +35,16 @@ mod network;
 mod partition;
 mod ports;
 mod probe;
+mod races;
 mod reads;
 mod replay;
 mod restarts;
 mod rolling;
+mod run_loops;
 mod seat;
 mod session;
 mod states;
+mod storms;
 mod wall_clock;
 mod wall_clocks;
+mod watch;

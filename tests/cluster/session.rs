@@ -94,6 +94,14 @@ fn written(client: u32, key: &str, operation: Operation) -> (&'static str, Value
             let owner = format!("client-{client}");
             op("ACQUIRE", json!({"owner": owner, "token": token(number), "ttl_ms": ttl_ms, "create": true}))
         }
+        Operation::Wait { token: number, ttl_ms, wait_ms } => {
+            let owner = format!("client-{client}");
+            let (token, create) = (token(number), true);
+            op(
+                "ACQUIRE",
+                json!({"owner": owner, "token": token, "ttl_ms": ttl_ms, "wait_ms": wait_ms, "create": create}),
+            )
+        }
         Operation::Renew { token: number, fence, ttl_ms } => {
             op("RENEW", json!({"token": token(number), "fence": fence, "ttl_ms": ttl_ms}))
         }
@@ -153,7 +161,7 @@ pub fn sight(seen: &Value) -> Option<Sight> {
 fn answer(operation: Operation, answer: &Value) -> Answer {
     match (&answer["result"], operation) {
         (seen, Operation::Get) => Answer::Seen(sight(seen)),
-        (Value::Bool(true), Operation::Acquire { .. } | Operation::Renew { .. }) => {
+        (Value::Bool(true), Operation::Acquire { .. } | Operation::Wait { .. } | Operation::Renew { .. }) => {
             Answer::Granted(live(answer).unwrap_or_else(|| panic!("a grant without fence or ttl: {answer}")))
         }
         (Value::Bool(true), _) => Answer::Done,

@@ -143,8 +143,13 @@ fn an_operator_breaks_a_grant() {
     node.op("k", "ACQUIRE", &args);
     let shown = stdout(&node.cli(&["get", "k"]));
     assert!(shown.contains("host-7/backup") && shown.contains("nightly"), "{shown}");
+    let fence = node.get("k")["fence"].to_string();
+    let old = node.cli(&["break", "k", "--reason", "too late", "--fence", "999"]);
+    assert_exit(&old, 1, &["another"]);
     let output = node.cli(&["break", "k", "--reason", "host-7 is gone"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("host-7/backup") && said.contains(&format!("broken: fence {fence}")), "{said}");
     let renewed = node.op("k", "RENEW", &json!({"token": "t"}));
     assert_eq!((&renewed["reason"], &renewed["detail"]), (&json!("broken"), &json!("host-7 is gone")));
 }
@@ -155,9 +160,9 @@ fn help_version_status_completions() {
     let version = tenure().arg("--version").output().unwrap();
     assert!(stdout(&version).contains(env!("CARGO_PKG_VERSION")), "{}", stdout(&version));
     let help = stdout(&tenure().arg("--help").output().unwrap());
-    for command in
-        ["serve", "dev", "run", "acquire", "renew", "release", "get", "ls", "break", "check", "status", "bench"]
-    {
+    for command in [
+        "serve", "dev", "run", "elect", "acquire", "renew", "release", "get", "ls", "break", "check", "status", "bench",
+    ] {
         assert!(help.contains(command), "{command} is missing in: {help}");
     }
     for shell in ["bash", "zsh", "fish"] {

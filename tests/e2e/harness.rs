@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -102,6 +102,11 @@ impl Process {
         let lines = Lines::default();
         let followers = vec![lines.follow(child.stdout.take().unwrap()), lines.follow(child.stderr.take().unwrap())];
         Self { child, lines, followers }
+    }
+
+    /// Its standard input, where the command was given one.
+    pub fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().unwrap()
     }
 
     pub fn pid(&self) -> Pid {

@@ -4,18 +4,30 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a failing test shows what its processes said")]
 
+mod all_or_nothing;
 mod bounds;
 mod cli;
 mod contract;
 mod crash;
+mod elect;
+mod field_reports;
 mod harness;
 mod http;
 mod input;
+mod line;
 #[path = "../cluster/ports.rs"]
 mod ports;
 mod retry;
 mod run;
+mod run_hold;
+mod run_lost;
+mod run_several;
+mod run_terminal;
+mod run_wait;
 mod service;
 mod several;
+mod sse;
 mod start;
 mod time;
+mod waiting;
+mod watch;

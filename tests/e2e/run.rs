@@ -138,29 +138,35 @@ fn assert_no_more_beats(log: &Path) {
     assert_eq!(sizes(), before, "something of the job still runs");
 }
 
-/// FR-58: TERM to `run` ends the job first; the lease is given back after that.
+/// FR-58: TERM to `run` ends the job first, and the lease is renewed meanwhile; it is given back after that.
 #[test]
 fn the_lease_outlives_the_job() {
     let fresh = Fresh::start();
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
+    // Renewed once a second.
     let job = format!(
-        "trap 'sleep 1; echo ended >> {0}; exit 5' TERM; echo began >> {0}; while :; do sleep 0.05; done",
+        "trap 'sleep 1.5; echo ended >> {0}; exit 5' TERM; echo began >> {0}; while :; do sleep 0.05; done",
         log.display()
     );
-    let mut process = Process::start(run(&fresh.node, "k", "10s", &job));
+    let mut command = tenure();
+    command.args(["--uri", &fresh.node.uri(), "run", "--key", "k", "--ttl", "6s", "--grace", "3s"]);
+    command.args(["--", "sh", "-c", &job]);
+    let mut process = Process::start(command);
     eventually("the job is at work", || fs::read_to_string(&log).ok().filter(|text| text.contains("began")));
     process.signal(Signal::TERM);
+    let (mut left_ms, mut renewals) = (0, 0);
     loop {
-        let held = fresh.node.op("k", "HELD", &json!({}))["result"] == true;
+        let answer = fresh.node.op("k", "HELD", &json!({}));
         let ended = fs::read_to_string(&log).unwrap().contains("ended");
-        assert!(held || ended, "the lease was given back while the job was at work");
-        if !held {
-            break;
-        }
+        assert!(answer["result"] == true || ended, "the lease was given back while the job was at work");
+        let Some(now_ms) = answer["ttl_ms"].as_u64() else { break };
+        renewals += u32::from(left_ms > 0 && now_ms > left_ms);
+        left_ms = now_ms;
         pass(Duration::from_millis(10));
     }
     assert_eq!(process.end().code(), Some(5), "the job's own code: {}", process.lines.text());
+    assert!(renewals > 0, "nobody renewed it while the job came to its end");
 }
 
 /// Its server killed and started again: the job goes on, the lease is kept.
