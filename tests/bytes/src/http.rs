@@ -23,9 +23,10 @@ use tempfile::TempDir;
 use tenure::api::Api;
 use tenure::api::convert::{self, Kind};
 use tenure::api::metrics::Metrics;
-use tenure::keyspace::{Command, Keyspace};
+use tenure::edge::{Edge, Requests};
+use tenure::keyspace::{Attach, Command, EdgeId, Event, Keyspace, Wait};
 use tenure_client::wire::Problem;
-use tenure_cluster::{Cluster, Config, entry};
+use tenure_cluster::{Cluster, Config, Heard, entry};
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
@@ -73,8 +74,20 @@ impl Node {
             request_timeout: Duration::from_secs(60),
             ..Config::single(dir.path().join("data"))
         };
-        let cluster = runtime.block_on(Cluster::<Keyspace>::open(config, Arc::new(|_| {}))).unwrap();
-        let router = Api::new(cluster, metrics, dir.path().to_owned(), Duration::from_secs(60)).router();
+        let requests = Arc::<Requests>::default();
+        let heard = Arc::clone(&requests);
+        let events = Arc::new(move |event: Heard<'_, Event>| heard.hear(event));
+        let (cluster, edge) = runtime.block_on(async {
+            let cluster = Cluster::<Keyspace>::open(config, events).await.unwrap();
+            let edge = Edge::new(EdgeId { node: 1, incarnation: 1 }, cluster.clone(), requests);
+            (cluster, edge)
+        });
+        // It begins tasks.
+        let entered = runtime.enter();
+        let router =
+            Api::new(cluster, edge, Arc::default(), metrics, dir.path().to_owned(), Duration::from_secs(60), 9)
+                .router();
+        drop(entered);
         Self { runtime, router, _dir: dir }
     }
 }
@@ -180,11 +193,9 @@ fn body(bytes: &[u8]) -> Verdict {
     }
     let Some(kind) = std::str::from_utf8(name).ok().and_then(Kind::named) else { return Verdict::Refused };
     match convert::request(kind, body) {
-        Ok(convert::Request::Write(command)) => {
-            keeps_the_rules(&command);
-            let encoded = entry::encode_command::<Keyspace>(&command).unwrap();
-            assert_eq!(entry::decode_command::<Keyspace>(&encoded).unwrap(), command);
-            Verdict::Accepted
+        Ok(convert::Request::Write(command)) => logged(command),
+        Ok(convert::Request::Wait { ask, wait_ms }) => {
+            logged(Command::Wait(Wait { ask, wait_ms, attach: Attach::default() }))
         }
         Ok(convert::Request::Read(_)) => Verdict::Accepted,
         Err(invalid) => {
@@ -194,11 +205,29 @@ fn body(bytes: &[u8]) -> Verdict {
     }
 }
 
+fn logged(command: Command) -> Verdict {
+    keeps_the_rules(&command);
+    let encoded = entry::encode_command::<Keyspace>(&command).unwrap();
+    assert_eq!(entry::decode_command::<Keyspace>(&encoded).unwrap(), command);
+    Verdict::Accepted
+}
+
 /// What the keyspace leaves to the edge.
 fn keeps_the_rules(command: &Command) {
     let key = |key: &str| assert!((1..=1024).contains(&key.len()) && !key.contains(char::is_control), "key {key:?}");
     let fence = |fence: &Option<u64>| assert!(fence.is_none_or(|fence| (1..1 << 53).contains(&fence)), "{fence:?}");
     match command {
+        Command::Wait(wait) => {
+            key(&wait.ask.key);
+            assert!((1..=86_400_000).contains(&wait.wait_ms));
+        }
+        Command::AllOrNothing(commands) => {
+            assert!((1..=1000).contains(&commands.len()));
+            commands.iter().for_each(keeps_the_rules);
+        }
+        Command::Detach { .. } | Command::Cancel { .. } | Command::Presence { .. } | Command::Away { .. } => {
+            panic!("no client asks for {command:?}");
+        }
         Command::Create { key: own, options } => {
             key(own);
             assert!(options.delay_ms < 1 << 53 && options.min_hold_ms < 1 << 53 && options.ttl_ms_max != Some(0));

@@ -4,7 +4,9 @@
 //! with, and what comes of it can be saved and loaded.
 
 use tenure::api::convert;
-use tenure::keyspace::{Acquire, Command, Event, Key, Keyspace, LeaseOptions, Reply, TokenHash, token_hash};
+use tenure::keyspace::{
+    Acquire, Attach, Command, EdgeId, Event, Key, Keyspace, LeaseOptions, Reply, TokenHash, Wait, token_hash,
+};
 use tenure_cluster::{Moment, Position, ReadAt, Stamp, StateMachine, entry};
 
 use crate::mutate::Form;
@@ -69,6 +71,17 @@ fn acquire(key: &str, ttl_ms: i64) -> Command {
     })
 }
 
+fn attach(request: u64) -> Attach {
+    Attach { edge: EdgeId { node: 2, incarnation: 77 }, request }
+}
+
+/// An ACQUIRE of another token that waits.
+fn wait(key: &str, token: &str, request: u64) -> Command {
+    let Command::Acquire(ask) = acquire(key, 30_000) else { unreachable!() };
+    let ask = Acquire { token: token_hash(key, token), ..ask };
+    Command::Wait(Wait { ask, wait_ms: 600_000, attach: attach(request) })
+}
+
 /// One of each.
 fn commands() -> Vec<(&'static str, Command)> {
     let key = || Key::from("k");
@@ -88,6 +101,19 @@ fn commands() -> Vec<(&'static str, Command)> {
         ),
         ("held", Command::Batch(vec![Command::Held { key: key(), token: Some(token()) }])),
         ("check", Command::Batch(vec![Command::Check { key: key(), fence: 1 }])),
+        ("held-again", acquire("k", 30_000)),
+        ("wait", wait("k", "w", 9)),
+        ("detach", Command::Detach { key: key(), token: token_hash("k", "w"), attach: attach(9) }),
+        ("cancel", Command::Cancel { key: key(), token: token_hash("k", "w"), attach: attach(9) }),
+        ("presence", Command::Presence { edge: attach(9).edge }),
+        ("away", Command::Away { edge: attach(9).edge }),
+        (
+            "all",
+            Command::AllOrNothing(vec![
+                acquire("n", 1),
+                Command::Release { key: "n".into(), token: token_hash("n", "t"), fence: None },
+            ]),
+        ),
     ]
 }
 
@@ -116,6 +142,19 @@ fn small() -> Keyspace {
     apply(9, acquire("released", 90_000));
     apply(10, Command::Release { key: "released".into(), token: token(), fence: None });
     keyspace.advance(&moment(11_000, 11), &mut events);
+    keyspace
+}
+
+/// Lines of who is there and who is not, and a grant that nobody has heard of.
+fn lines() -> Keyspace {
+    let mut keyspace = small();
+    let mut events = Vec::new();
+    let mut apply = |index: u64, command| drop(keyspace.apply(&moment(1_000 * index, index), command, &mut events));
+    apply(12, wait("k", "first", 1));
+    apply(13, wait("k", "second", 2));
+    apply(14, Command::Detach { key: "k".into(), token: token_hash("k", "first"), attach: attach(1) });
+    apply(15, wait("graced", "third", 3));
+    apply(16, wait("unheard", "fourth", 4));
     keyspace
 }
 
@@ -160,14 +199,14 @@ fn state(bytes: &[u8]) -> Verdict {
 }
 
 fn state_samples() -> Vec<Sample> {
-    vec![("empty", saved(&Keyspace::default())), ("small", saved(&small()))]
+    vec![("empty", saved(&Keyspace::default())), ("small", saved(&small())), ("lines", saved(&lines()))]
 }
 
 fn command(bytes: &[u8]) -> Verdict {
     let Ok(command) = entry::decode_command::<Keyspace>(bytes) else { return Verdict::Refused };
     let again = entry::encode_command::<Keyspace>(&command).unwrap();
     assert_eq!(entry::decode_command::<Keyspace>(&again).unwrap(), command);
-    is_workable(small(), Some(command));
+    is_workable(lines(), Some(command));
     Verdict::Accepted
 }
 

@@ -275,6 +275,7 @@ fn answer_samples() -> Vec<Sample> {
         ("not-synced", PeerAnswerV1::Transfer(lags)),
         ("snapshot", PeerAnswerV1::Snapshot(vote())),
         ("ordered", PeerAnswerV1::Forward(vec![applied, OrderedV1::NotOrdered, OrderedV1::Unknown])),
+        ("unfit", PeerAnswerV1::Forward(vec![OrderedV1::Refused("it does not decode".into())])),
         ("read-index", PeerAnswerV1::ReadIndex(ReadIndexV1 { index: 9, term: 3, now_ms: 1 << 40 })),
         ("admitted", PeerAnswerV1::Admitted(yes)),
         ("later", PeerAnswerV1::Admitted(AdmittedV1::Later("ask again".into()))),

@@ -4,6 +4,9 @@
 //! instant at which the call may act is not before the earliest instant at which its deadline can have come: lifetimes
 //! count from the invocation, on a clock that is at most rho fast. Once its end was seen there is no way back.
 //!
+//! One that waited in line is granted at some instant of its call, so its lifetime counts from the invocation at the earliest.
+//! If its caller may have gone meanwhile it may be returned at any time, until its token is heard of.
+//!
 //! A grant that nobody was told of has a fence that is not known: above the last one, and fixed when first seen.
 
 use super::history::{Answer, Call, Live, Operation, Sight};
@@ -28,6 +31,8 @@ struct Grant {
     fence: Option<u64>,
     /// The earliest instant at which it can have ended.
     end_ns: u64,
+    /// Nobody may be there for it: it can go back at any time.
+    returnable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,12 +79,18 @@ impl Spec {
             return self.absent(step).into_iter().collect();
         }
         match (answer, step.call.operation) {
-            (None | Some(Answer::Granted(_)), Operation::Acquire { token, ttl_ms }) => {
-                self.acquired(step, token, ttl_ms, answer)
+            (
+                None | Some(Answer::Granted(_)),
+                Operation::Acquire { token, ttl_ms } | Operation::Wait { token, ttl_ms, .. },
+            ) => self.acquired(step, token, ttl_ms, answer),
+            // Its end by the key's is told whoever holds; all else tells nothing of the state.
+            (Some(Answer::Refused { reason, live: None, .. }), Operation::Wait { .. }) if reason != "token_used" => {
+                vec![self.clone()]
             }
-            (Some(Answer::Refused { reason, live, yours }), Operation::Acquire { token, .. }) => {
-                self.acquire_refused(step, token, reason, *live, *yours).into_iter().collect()
-            }
+            (
+                Some(Answer::Refused { reason, live, yours }),
+                Operation::Acquire { token, .. } | Operation::Wait { token, .. },
+            ) => self.acquire_refused(step, token, reason, *live, *yours).into_iter().collect(),
             (Some(Answer::Seen(None)), Operation::Get) => self.absent(step).into_iter().collect(),
             (Some(Answer::Seen(Some(sight))), Operation::Get) => self.seen(step, sight).into_iter().collect(),
             (Some(Answer::Granted(live)), Operation::Renew { token, ttl_ms, .. }) => {
@@ -113,7 +124,7 @@ impl Spec {
     fn free(&self, step: &Step<'_>) -> Option<Self> {
         match self.held {
             None => Some(self.clone()),
-            Some(grant) => (grant.end_ns <= step.until_ns).then(|| self.end(End::Expired)),
+            Some(grant) => (grant.returnable || grant.end_ns <= step.until_ns).then(|| self.end(End::Expired)),
         }
     }
 
@@ -151,7 +162,8 @@ impl Spec {
         if fence.is_some_and(|fence| fence <= fence_floor) {
             return Vec::new();
         }
-        let held = Some(Grant { token, fence, end_ns: earliest_end(step.call.invoked_ns, ttl_ms) });
+        let (end_ns, returnable) = (earliest_end(step.call.invoked_ns, ttl_ms), step.in_doubt && step.call.is_wait());
+        let held = Some(Grant { token, fence, end_ns, returnable });
         let fence_floor = fence.unwrap_or(fence_floor);
         let stayed = Self { exists: true, held, fence_floor, ..free.clone() };
         let made = Self { held, fence_floor, exists: true, ..Self::default() };
@@ -175,7 +187,9 @@ impl Spec {
             None if matches!(reason, "held" | "key_expired") => self.held.map(|_| self.clone())?,
             None => self.clone(),
         };
-        if live.is_some() && seen.held.is_some_and(|grant| (grant.token == token) != yours) {
+        // Whoever was superseded may see the grant of its own token.
+        let may_be_its = yours || !step.call.is_wait();
+        if live.is_some() && may_be_its && seen.held.is_some_and(|grant| (grant.token == token) != yours) {
             return None;
         }
         if reason == "key_expired" { seen.seen_over(step) } else { Some(seen) }
@@ -191,7 +205,7 @@ impl Spec {
         let seen = self.held_by(live.fence).filter(|seen| seen.lifetime != Lifetime::Over)?;
         let grant = seen.held.filter(|grant| grant.token == token)?;
         let end_ns = grant.end_ns.max(earliest_end(step.call.invoked_ns, ttl_ms));
-        Some(Self { held: Some(Grant { end_ns, ..grant }), ..seen })
+        Some(Self { held: Some(Grant { end_ns, returnable: false, ..grant }), ..seen })
     }
 
     /// RELEASE, BREAK, DEL, EXPIRE or PERSIST was true.
@@ -256,7 +270,7 @@ impl Spec {
         let ((grant, end), (fence, reason)) = (free.last?, last?);
         let right = match end {
             End::Released => reason == "released",
-            End::Expired => reason == "expired",
+            End::Expired => reason == "expired" || (reason == "undelivered" && grant.returnable),
             End::Broken => reason == "broken",
         };
         let (grant, fence_floor) = free.with_fence(grant, *fence).filter(|_| right)?;

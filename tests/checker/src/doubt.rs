@@ -9,6 +9,8 @@ use super::history::{Call, Operation, Position};
 #[derive(Default)]
 pub(super) struct Doubts {
     acquires: Floors,
+    /// Of waiting calls: whose grant may go back without anybody being told, since its caller had gone.
+    returns: Floors,
     renewals: Claims,
     releases: Claims,
     over_their_heads: Option<Position>,
@@ -72,6 +74,10 @@ impl Doubts {
     pub(super) fn add(&mut self, call: &Call, floor: Position, clock_ms: u64) {
         match call.operation {
             Operation::Acquire { token, .. } => self.acquires.add(token, floor),
+            Operation::Wait { token, .. } => {
+                self.acquires.add(token, floor);
+                self.returns.add(token, floor);
+            }
             Operation::Renew { token, fence, .. } => self.renewals.add((fence, token), floor),
             Operation::Release { token, fence } => self.releases.add((fence, token), floor),
             Operation::Break | Operation::Delete => least(&mut self.over_their_heads, floor),
@@ -112,6 +118,11 @@ impl Doubts {
     /// An unknown BREAK or DEL may have ended whatever was there by then.
     pub(super) fn ended_from_outside(&self, at: Position) -> bool {
         self.over_their_heads.is_some_and(|floor| floor < at)
+    }
+
+    /// A grant of this token, of which it had not heard, may have been returned by then.
+    pub(super) fn returned(&self, token: Option<u64>, at: Position) -> bool {
+        self.returns.may_have(token, at)
     }
 
     /// This grant may have ended before its deadline by then.

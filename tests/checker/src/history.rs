@@ -40,6 +40,15 @@ pub enum Operation {
         /// Asked for.
         ttl_ms: u64,
     },
+    /// The same, waiting in line. What it was answered may stand at the position of the call that made the lease free.
+    Wait {
+        /// The attempt's token.
+        token: u64,
+        /// Asked for.
+        ttl_ms: u64,
+        /// How long it waits.
+        wait_ms: u64,
+    },
     /// RENEW of exactly this grant.
     Renew {
         /// Its token.
@@ -170,9 +179,34 @@ impl Call {
         }
     }
 
-    /// Is it in the log?
+    /// Is it in the log? A wait without a grant is answered with what its node saw afterwards, as a read is.
     pub fn is_write(&self) -> bool {
-        !matches!(self.operation, Operation::Get)
+        match self.operation {
+            Operation::Get => false,
+            Operation::Wait { .. } => !matches!(self.answered(), Some((_, Answer::Refused { .. }))),
+            _ => true,
+        }
+    }
+
+    /// Did it wait in line?
+    pub fn is_wait(&self) -> bool {
+        matches!(self.operation, Operation::Wait { .. })
+    }
+
+    /// The token and the length that an ACQUIRE asks for.
+    pub fn asks(&self) -> Option<(u64, u64)> {
+        match self.operation {
+            Operation::Acquire { token, ttl_ms } | Operation::Wait { token, ttl_ms, .. } => Some((token, ttl_ms)),
+            _ => None,
+        }
+    }
+
+    /// The fence that an ACQUIRE was granted.
+    pub fn granted(&self) -> Option<u64> {
+        match self.answered() {
+            Some((_, Answer::Granted(live))) if self.asks().is_some() => Some(live.fence),
+            _ => None,
+        }
     }
 
     /// Was it told that there is no such key?

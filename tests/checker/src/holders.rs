@@ -43,7 +43,10 @@ fn beliefs<'a>(calls: &[&'a Call]) -> Vec<Belief<'a>> {
     let mut beliefs: BTreeMap<u64, Belief<'a>> = BTreeMap::new();
     for call in calls {
         match (&call.operation, &call.outcome) {
-            (Operation::Acquire { .. } | Operation::Renew { .. }, Outcome::Answered(_, Answer::Granted(live))) => {
+            (
+                Operation::Acquire { .. } | Operation::Wait { .. } | Operation::Renew { .. },
+                Outcome::Answered(_, Answer::Granted(live)),
+            ) => {
                 believe(&mut beliefs, call, live);
             }
             (Operation::Renew { .. }, Outcome::Answered(_, Answer::Refused { reason, .. }))

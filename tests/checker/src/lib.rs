@@ -16,7 +16,13 @@
 //! A call whose outcome is unknown may act at any later position, never or late. It excuses what it could explain, and
 //! nothing else: an unknown RELEASE of a grant excuses the early end of that grant, not of another.
 //!
+//! # Waiting in line
+//! A wait that was granted has the position of whatever made the lease free, which another's call may have too; order at one
+//! position follows from the fences. A grant of a waiting call that nobody answered may go back (`undelivered`) until its
+//! token is heard of. A wait without a grant is judged as a read.
+//!
 //! # What it does not show
+//! - That who came first was granted first: no answer tells a client its place. The simulator's judge reads the log.
 //! - It judges what was recorded: a rule that no call came near is not tried. Count calls before trusting a verdict.
 //! - [`check`] trusts positions to order calls, and checks that they agree with real time. It searches no other order.
 //! - Nothing is "late": that a grant ends soon after its deadline, or that calls succeed, is for the caller to measure.
@@ -46,6 +52,8 @@ mod planted;
 mod random;
 #[cfg(test)]
 mod store;
+#[cfg(test)]
+mod waited;
 #[cfg(test)]
 mod wgl_tests;
 

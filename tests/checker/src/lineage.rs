@@ -17,7 +17,9 @@ pub(super) fn check(history: &[Call], verdict: &mut Verdict) {
     let mut keys: BTreeMap<&str, Key<'_>> = BTreeMap::new();
     for (call, floor, clock_ms) in with_floors(history) {
         let key = keys.entry(&call.key).or_default();
-        if call.is_doubtful() {
+        // A node asks for a waiting caller again when it has lost sight of its place: what was asked first may have had its
+        // grant, which came and went unseen.
+        if call.is_doubtful() || call.is_wait() {
             key.doubts.add(call, floor, clock_ms);
         }
         if call.answered().is_some() {
@@ -27,10 +29,50 @@ pub(super) fn check(history: &[Call], verdict: &mut Verdict) {
     for key in keys.values_mut() {
         key.calls.sort_by_key(|call| (position(call), !call.is_write()));
         let mut state = State::new(&key.doubts, verdict);
-        for call in &key.calls {
-            tell(&mut state, call);
+        for together in key.calls.chunk_by(|one, other| position(one) == position(other)) {
+            if together.iter().any(|call| call.is_wait() && call.granted().is_some()) {
+                let (calls, perhaps_broken) = in_turn(&state, together);
+                let (writes, reads) = calls.split_at(calls.partition_point(|call| call.is_write()));
+                writes.iter().for_each(|call| tell(&mut state, call));
+                if perhaps_broken {
+                    state.perhaps_broken();
+                }
+                // They see what both came to.
+                reads.iter().for_each(|call| tell(&mut state, call));
+            } else {
+                together.iter().for_each(|call| tell(&mut state, call));
+            }
         }
     }
+}
+
+/// Calls of one position, of which some waited: what made the lease free comes before the grant that it made, and after
+/// one that time made. Time goes first in an entry; where nobody can tell which of the two a BREAK was, the grant may be
+/// the one that it ended.
+fn in_turn<'a>(state: &State<'_>, together: &[&'a Call]) -> (Vec<&'a Call>, bool) {
+    let mut grants: Vec<u64> = together.iter().filter_map(|call| call.granted()).collect();
+    grants.sort_unstable();
+    let mut perhaps_broken = false;
+    let mut before_break = |call: &Call| {
+        let Some((witness, _)) = call.answered() else { return 0 };
+        let at = At { position: witness.position, clock_ms: witness.clock_ms, call };
+        let by_time = witness.position.ordinal == 0 && !state.holds(at);
+        // What it broke was there before, or is the first of two.
+        if grants.len() > 1 || (by_time && !state.may_hold(at)) {
+            return grants.first().copied().unwrap_or_default();
+        }
+        perhaps_broken |= by_time;
+        0
+    };
+    // The fence of the grant that a call follows at once.
+    let mut turn = |call: &Call| match (call.operation, call.answered().map(|(_, answer)| answer)) {
+        (Operation::Release { fence, .. }, Some(Answer::Done)) => (false, fence, 1),
+        (Operation::Break, Some(Answer::Done)) => (false, before_break(call), 1),
+        _ => (!call.is_write(), call.granted().unwrap_or(u64::MAX), u8::from(call.granted().is_none())),
+    };
+    let mut calls = together.to_vec();
+    calls.sort_by_cached_key(|call| turn(call));
+    (calls, perhaps_broken)
 }
 
 fn position(call: &Call) -> Position {
@@ -65,8 +107,10 @@ fn tell(state: &mut State<'_>, call: &Call) {
         state.seen_absent(at);
     }
     match (call.operation, answer) {
-        (Operation::Acquire { token, ttl_ms }, Answer::Granted(live)) => state.granted(at, token, ttl_ms, *live),
-        (Operation::Acquire { token, .. }, Answer::Refused { reason, live, yours }) => {
+        (Operation::Acquire { token, ttl_ms } | Operation::Wait { token, ttl_ms, .. }, Answer::Granted(live)) => {
+            state.granted(at, token, ttl_ms, *live)
+        }
+        (Operation::Acquire { token, .. } | Operation::Wait { token, .. }, Answer::Refused { reason, live, yours }) => {
             state.acquire_refused(at, token, reason, *live, *yours);
         }
         (Operation::Renew { token, ttl_ms, .. }, Answer::Granted(live)) => state.renewed(at, token, ttl_ms, *live),

@@ -3,8 +3,10 @@
 //! A write's clock is its entry's stamp: one per entry, never falling along the log. A read's clock is the leader's at
 //! the read, which may be ahead of the log: it is at least the stamp of everything it saw, and says nothing of what
 //! comes later (the next leader's clock starts at the log).
+//!
+//! What waited in line is answered at the position of whatever ended its wait: another's call may have it too.
 
-use super::history::{Answer, Call, Operation, Position, Witness};
+use super::history::{Answer, Call, Position, Witness};
 use super::{Rule, Verdict};
 
 /// Stamps are whole milliseconds, rounded at either end of an interval.
@@ -16,8 +18,8 @@ pub(super) fn check(history: &[Call], verdict: &mut Verdict) {
     let mut answered: Vec<(&Call, &Witness, &Answer)> =
         history.iter().filter_map(|call| call.answered().map(|(witness, answer)| (call, witness, answer))).collect();
     in_real_time(&answered, verdict);
-    // What a read at a position saw includes the write at that position.
-    answered.sort_by_key(|(call, witness, _)| (witness.position, !call.is_write()));
+    // What a read at a position saw includes the write at that position. What was granted at one was in order of fences.
+    answered.sort_by_key(|(call, witness, _)| (witness.position, !call.is_write(), call.granted()));
     along_the_log(&answered, verdict);
     pace(&answered, verdict);
     fences(&answered, verdict);
@@ -64,7 +66,7 @@ fn along_the_log(answered: &[(&Call, &Witness, &Answer)], verdict: &mut Verdict)
         if !call.is_write() {
             continue;
         }
-        if witness.position == last.position {
+        if witness.position == last.position && !call.is_wait() && !other.is_wait() {
             verdict.add(Rule::PositionsAreUnique, || format!("{call} and {other}"));
         }
         let one_entry = witness.position.index == last.position.index;
@@ -98,11 +100,11 @@ fn pace(answered: &[(&Call, &Witness, &Answer)], verdict: &mut Verdict) {
 /// One counter for the whole store: along the log each grant's fence is greater.
 fn fences(answered: &[(&Call, &Witness, &Answer)], verdict: &mut Verdict) {
     let mut before: Option<(u64, &Call)> = None;
-    for (call, _, answer) in answered {
-        let (Operation::Acquire { .. }, Answer::Granted(live)) = (call.operation, answer) else { continue };
-        if let Some((_, other)) = before.filter(|(fence, _)| live.fence <= *fence) {
+    for (call, ..) in answered {
+        let Some(granted) = call.granted() else { continue };
+        if let Some((_, other)) = before.filter(|(fence, _)| granted <= *fence) {
             verdict.add(Rule::FencesGrow, || format!("{call} stands after {other}"));
         }
-        before = Some((live.fence, call));
+        before = Some((granted, call));
     }
 }

@@ -379,6 +379,32 @@ fn a_key_is_refused_as_over_too_early() {
     passes(&[base[0].clone(), unknown(expires(20, 0, 100)), asked(150)]);
     finds_only(Rule::LifetimesStand, &[base[0].clone(), unknown(expires(20, 0, 200)), asked(150)]);
     finds_only(Rule::LifetimesStand, &[base.as_slice(), &[renewed(300, 3, 1, 1)]].concat());
+    // Who waited hears of it late, when others know that the key has gone; never before it was over.
+    let base = [acquired(10, 1, 1, 1), released(15, 2, 1, 1), expires(20, 3, 200)];
+    let waited = |from_ms| {
+        let wait = Operation::Wait { token: 2, ttl_ms: 1000, wait_ms: 900 };
+        call(from_ms, 5, wait, refused("key_expired", None))
+    };
+    passes(&[base.as_slice(), &[absent(230, 4), waited(231)]].concat());
+    finds_only(Rule::LifetimesStand, &[base.as_slice(), &[waited(200)]].concat());
+}
+
+#[test]
+fn a_break_beside_a_grant_by_time_may_have_ended_either() {
+    let wait = Operation::Wait { token: 2, ttl_ms: 1000, wait_ms: 900 };
+    let entry = [
+        call(1020, 5, wait, Answer::Granted(Live { fence: 2, ttl_ms: 1000 })),
+        call(1020, 5, Operation::Break, Answer::Done),
+    ];
+    let after = |doubt: &[Call], seen: Call| [&[acquired(10, 1, 1, 1)], doubt, &entry, &[seen]].concat();
+    let doubt = [unknown(renewed(500, 2, 1, 1))];
+    // Seen at that very position, and later.
+    for index in [5, 6] {
+        passes(&after(&doubt, seen_free(1025, index, 2, "broken")));
+        passes(&after(&doubt, seen_held(1025, index, 2, 995)));
+        passes(&after(&[], seen_free(1025, index, 2, "broken")));
+        finds(Rule::NothingIsLost, &after(&doubt, seen_free(1025, index, 2, "released")));
+    }
 }
 
 #[test]

@@ -29,6 +29,10 @@ struct Grant {
     token: Option<u64>,
     deadline_ms: u64,
     end: Option<End>,
+    /// Its token was told of it, or spoke of it: it is not returned for want of a caller any more.
+    heard: bool,
+    /// A BREAK of its position may have ended it.
+    perhaps_broken: bool,
 }
 
 impl Grant {
@@ -55,11 +59,13 @@ pub(super) struct State<'a> {
     gone: bool,
     /// When its lifetime ends, as the last EXPIRE or PERSIST that is known has it.
     ends_ms: Option<u64>,
+    /// The earliest end that any lifetime of it was set to.
+    first_end_ms: Option<u64>,
 }
 
 impl<'a> State<'a> {
     pub(super) fn new(doubts: &'a Doubts, verdict: &'a mut Verdict) -> Self {
-        Self { doubts, verdict, latest: None, gone: false, ends_ms: None }
+        Self { doubts, verdict, latest: None, gone: false, ends_ms: None, first_end_ms: None }
     }
 
     fn violated(&mut self, rule: Rule, at: At<'_>, what: &str) {
@@ -71,8 +77,31 @@ impl<'a> State<'a> {
     /// Must the latest grant be live at `at`?
     fn is_live(&self, at: At<'_>) -> bool {
         self.latest.as_ref().is_some_and(|grant| {
-            grant.end.is_none() && at.clock_ms < grant.deadline_ms && !self.doubts.ended(grant.claim(), at.position)
+            let ended = self.doubts.ended(grant.claim(), at.position) || self.may_be_returned(grant, at);
+            grant.end.is_none() && at.clock_ms < grant.deadline_ms && !ended && !grant.perhaps_broken
         })
+    }
+
+    /// May it have gone back, since whoever waited for it was gone?
+    fn may_be_returned(&self, grant: &Grant, at: At<'_>) -> bool {
+        !grant.heard && self.doubts.returned(grant.token, at.position)
+    }
+
+    /// Is it surely live, for whoever puts calls of one position in order?
+    pub(super) fn holds(&self, at: At<'_>) -> bool {
+        self.is_live(at)
+    }
+
+    /// Can anybody hold?
+    pub(super) fn may_hold(&self, at: At<'_>) -> bool {
+        self.may_be_live(at) || self.doubts.granted(None, at.position)
+    }
+
+    /// The latest grant is perhaps what a BREAK of its position ended.
+    pub(super) fn perhaps_broken(&mut self) {
+        if let Some(grant) = &mut self.latest {
+            grant.perhaps_broken = true;
+        }
     }
 
     /// Can the latest grant be live at `at`?
@@ -113,7 +142,8 @@ impl<'a> State<'a> {
         if !self.doubts.granted(token, at.position) {
             self.violated(Rule::NothingFromNowhere, at, "a grant that nobody could have been given");
         }
-        self.latest = Some(Grant { fence: live.fence, token, deadline_ms: at.deadline(live), end: None });
+        let (deadline_ms, heard) = (at.deadline(live), token.is_some());
+        self.latest = Some(Grant { fence: live.fence, token, deadline_ms, end: None, heard, perhaps_broken: false });
         self.gone = false;
     }
 
@@ -127,7 +157,9 @@ impl<'a> State<'a> {
         if live.ttl_ms != ttl_ms {
             self.violated(Rule::DeadlinesStand, at, "another length than was asked for");
         }
-        self.latest = Some(Grant { fence: live.fence, token: Some(token), deadline_ms: at.deadline(live), end: None });
+        let (token, deadline_ms) = (Some(token), at.deadline(live));
+        self.latest =
+            Some(Grant { fence: live.fence, token, deadline_ms, end: None, heard: true, perhaps_broken: false });
         self.gone = false;
         // A free key whose lifetime was over had gone: this is another.
         self.ends_ms = self.ends_ms.filter(|ends_ms| at.clock_ms < *ends_ms);
@@ -148,6 +180,7 @@ impl<'a> State<'a> {
         let Some(grant) = &mut self.latest else { return };
         let (old, new) = (grant.deadline_ms, at.deadline(live));
         grant.token = Some(token);
+        (grant.heard, grant.perhaps_broken) = (true, false);
         grant.deadline_ms = new;
         let due = old.max(at.clock_ms.saturating_add(ttl_ms));
         if new < due || (new > due && !doubt) {
@@ -192,14 +225,18 @@ impl<'a> State<'a> {
             self.violated(Rule::NothingFromNowhere, at, "a key that nobody made");
         }
         self.ends_ms = ttl_ms.map(|ttl_ms| at.clock_ms.saturating_add(ttl_ms));
+        self.first_end_ms = self.first_end_ms.into_iter().chain(self.ends_ms).min();
     }
 
     /// Something was refused because the key's lifetime is over: only a held key is still there then.
     pub(super) fn key_expired(&mut self, at: At<'_>) {
-        if !self.may_be_over(at) {
+        // Those who wait are told at that time, whoever holds; they hear it when the key has gone, or come again.
+        let tells = at.call.is_wait();
+        let was_over = tells && self.first_end_ms.is_some_and(|end_ms| at.clock_ms >= end_ms);
+        if !was_over && !self.may_be_over(at) {
             self.violated(Rule::LifetimesStand, at, "refused before the end of the key's lifetime");
         }
-        if !self.may_be_live(at) && !self.doubts.granted(None, at.position) {
+        if !tells && !self.may_be_live(at) && !self.doubts.granted(None, at.position) {
             self.violated(Rule::EndedStaysEnded, at, "a key after its lifetime, and nobody holds it");
         }
     }
@@ -241,6 +278,9 @@ impl<'a> State<'a> {
                 let (known, of) = (self.is_latest(live.fence), if yours { Some(token) } else { None });
                 self.seen_held(at, of, live);
                 let other = self.latest.as_ref().and_then(|grant| grant.token).is_some_and(|known| known != token);
+                if let Some(grant) = self.latest.as_mut().filter(|grant| yours && grant.fence == live.fence) {
+                    grant.heard = true;
+                }
                 if known && yours && other {
                     self.violated(Rule::NothingFromNowhere, at, "another's grant is called the asker's");
                 }
@@ -312,7 +352,9 @@ impl<'a> State<'a> {
             if !self.doubts.granted(None, at.position) {
                 self.violated(Rule::NothingFromNowhere, at, "a grant that nobody could have been given");
             }
-            self.latest = Some(Grant { fence: *fence, token: None, deadline_ms: at.clock_ms, end: Some(End::Seen) });
+            let (deadline_ms, end) = (at.clock_ms, Some(End::Seen));
+            self.latest =
+                Some(Grant { fence: *fence, token: None, deadline_ms, end, heard: false, perhaps_broken: false });
             self.gone = false;
             return;
         }
@@ -327,7 +369,10 @@ impl<'a> State<'a> {
         let Some(grant) = &self.latest else { return };
         let right = match reason {
             "released" => grant.end == Some(End::Released) || self.doubts.released(grant.claim(), at.position),
-            "broken" => grant.end == Some(End::Broken) || self.doubts.ended_from_outside(at.position),
+            "broken" => {
+                grant.perhaps_broken || grant.end == Some(End::Broken) || self.doubts.ended_from_outside(at.position)
+            }
+            "undelivered" => self.may_be_returned(grant, at),
             "expired" => !matches!(grant.end, Some(End::Released | End::Broken)) && at.clock_ms >= grant.deadline_ms,
             _ => false,
         };

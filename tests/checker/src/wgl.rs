@@ -10,6 +10,10 @@
 //! - A call that can act now and changes nothing does so at once: it can only be in the way of others later.
 //! - Unknown calls that could only make time permit less (RENEW, PERSIST) explain nothing, and are left out.
 //!
+//! A waiting call may be asked of the machine more than once: its node asks again when it has lost sight of it, and what
+//! was asked first may have had its grant meanwhile. So a key that has no order is searched once more, with a try in doubt
+//! beside each waiting call.
+//!
 //! # What it does not show
 //! - Keys of more than [`CALLS_MAX`] calls, or whose search takes more than [`STATES_MAX`] states, are not judged but
 //!   counted: to refute costs 2^(unknown calls).
@@ -19,7 +23,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use super::blackbox::{Spec, Step};
-use super::history::{Call, Operation, Outcome};
+use super::history::{Answer, Call, Operation, Outcome};
 use super::{Rule, Verdict, Violation};
 
 /// Of one key, tries in doubt included.
@@ -94,17 +98,17 @@ impl Taken {
 
 /// The calls of one key, in order of their invocations. A call that was repeated is two: the try that was answered, and
 /// one in doubt.
-fn items<'a>(calls: &[&'a Call]) -> Vec<Item<'a>> {
+fn items<'a>(calls: &[&'a Call], waits_twice: bool) -> Vec<Item<'a>> {
     let mut items = Vec::with_capacity(calls.len());
     for call in calls {
         let explains = !matches!(
             call.operation,
             Operation::Renew { .. } | Operation::Persist | Operation::Trespass { .. } | Operation::Get
         );
-        if call.is_doubtful() && explains {
+        if (call.is_doubtful() && explains) || (waits_twice && call.is_wait() && call.answered().is_some()) {
             items.push(Item { call, until_ns: u64::MAX });
         }
-        if matches!(call.outcome, Outcome::Answered(..)) {
+        if matches!(call.outcome, Outcome::Answered(..)) && !tells_of_two_times(call) {
             items.push(Item { call, until_ns: call.returned_ns });
         }
     }
@@ -112,8 +116,22 @@ fn items<'a>(calls: &[&'a Call]) -> Vec<Item<'a>> {
     items
 }
 
+/// A wait that ended with its key's lifetime tells the end and, beside it, who holds the key that was made since: no one
+/// instant has both.
+fn tells_of_two_times(call: &Call) -> bool {
+    let Some((_, Answer::Refused { reason, live: Some(_), .. })) = call.answered() else { return false };
+    call.is_wait() && reason == "key_expired"
+}
+
 pub(super) fn search(calls: &[&Call]) -> Search {
-    let items = items(calls);
+    match search_once(calls, false) {
+        Search::NotLinearizable if calls.iter().any(|call| call.is_wait()) => search_once(calls, true),
+        found => found,
+    }
+}
+
+fn search_once(calls: &[&Call], waits_twice: bool) -> Search {
+    let items = items(calls, waits_twice);
     if items.len() > CALLS_MAX {
         return Search::TooLong;
     }

@@ -125,6 +125,12 @@ fn a_lifetime_ends_a_key_and_no_grant() {
     let released = call(250, 260, release(1, 1), Some(Answer::Done));
     right(&after(&[released.clone(), gone]));
     right(&after(&[released, call(300, 310, acquire(2), granted(2))]));
+    // Who waited hears of that end, and of whom has the key that was made since.
+    let wait = Operation::Wait { token: 3, ttl_ms: 1000, wait_ms: 900 };
+    let late =
+        Answer::Refused { reason: "key_expired".to_owned(), live: Some(Live { fence: 2, ttl_ms: 990 }), yours: false };
+    let released = call(250, 260, release(1, 1), Some(Answer::Done));
+    right(&after(&[released, call(300, 310, acquire(2), granted(2)), call(50, 320, wait, Some(late))]));
     let renew = Operation::Renew { token: 1, fence: 1, ttl_ms: 1000 };
     right(&after(&[call(300, 310, renew, refused("key_expired"))]));
     wrong(&after(&[call(100, 110, renew, refused("key_expired"))]));

@@ -38,6 +38,9 @@ pub struct Args {
     /// Put in this bug, or each in turn, until it is found. Needs `--features sim/planted`.
     #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
     pub planted: Option<String>,
+    /// So many seeds without a bug before --planted looks for any [default: 100].
+    #[arg(long, value_name = "N", requires = "planted")]
+    pub silent: Option<u64>,
     /// Runs at one time [default: one for each processor].
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that a sweep must have seen happen.
-pub const FAULTS: [&str; 44] = [
+pub const FAULTS: [&str; 67] = [
     "message_lost",
     "message_delayed",
     "message_duplicated",
@@ -50,6 +50,32 @@ pub const FAULTS: [&str; 44] = [
     "refused_trespass",
     "refused_late",
     "in_doubt",
+    // Of waiting: what clients saw,
+    "granted_waiting",
+    "refused_yours_waiting",
+    "wait_over",
+    "wait_superseded",
+    // what became of their sockets,
+    "waiting_client_gone",
+    "waiting_client_silent",
+    "wait_in_doubt",
+    // and what stands in the log.
+    "judged_events",
+    "judged_jumps",
+    "judged_waits_answered",
+    "waits_queued",
+    "waits_granted",
+    "waits_superseded",
+    "waits_taken_up_again",
+    "waits_detached",
+    "waits_undelivered",
+    "waits_released",
+    "waits_min_hold",
+    "waits_deleted",
+    "waits_lapsed",
+    "waits_lapsed_by_time",
+    "waits_timed_out",
+    "quiet_dead",
 ];
 
 /// A sweep of fewer seeds is not asked whether everything happened.

@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use checker::{Answer, Call, Dice, Live, Operation, Outcome};
+use tenure::keyspace::Reply;
+use tenure_cluster::Applied;
 
 use super::Notes;
 use super::board::{Board, Hint};
@@ -29,7 +31,7 @@ pub(super) struct Client<S> {
     pub notes: Notes,
     pub dice: Dice,
     pub ttl_ms: (u64, u64),
-    request_timeout_ms: u64,
+    pub request_timeout_ms: u64,
     ids: Vec<u64>,
     at: usize,
 }
@@ -140,6 +142,9 @@ impl<S: Service> Client<S> {
     }
 
     async fn attempt(&self, node: u64, key: &str, operation: Operation, nth: u32, patience: Duration) -> Outcome {
+        if let Operation::Wait { token, ttl_ms, wait_ms } = operation {
+            return self.wait_attempt(node, key, (token, ttl_ms), wait_ms, patience).await;
+        }
         let Some(command) = convert::command(key, operation, nth) else {
             return match self.service.get(node, key.to_owned(), patience).await {
                 Ok(seen) => {
@@ -151,23 +156,47 @@ impl<S: Service> Client<S> {
             };
         };
         match self.service.submit(node, command.clone(), patience).await {
-            Ok(applied) => match convert::answer(operation, &applied.reply) {
-                Some(answer) => Outcome::Answered(convert::witness(applied.witness), answer),
-                None => {
-                    let line = format!("{operation:?} of {key} at node {node} was answered {:?}", applied.reply);
-                    let mut nonsense = self.notes.nonsense.lock().unwrap();
-                    if nonsense.len() < NONSENSE_MAX {
-                        nonsense.push(line);
-                    }
-                    Outcome::Unknown
-                }
-            },
+            Ok(applied) => self.answered(node, key, operation, &applied),
             Err(NoReply::Nothing) => {
                 self.notes.without_effect.lock().unwrap().push(command);
                 Outcome::Nothing
             }
             Err(NoReply::Unknown) => Outcome::Unknown,
         }
+    }
+
+    /// Waits in line; gone when `patience` is over, whatever the node would still do.
+    async fn wait_attempt(
+        &self,
+        node: u64,
+        key: &str,
+        (token, ttl_ms): (u64, u64),
+        wait_ms: u64,
+        patience: Duration,
+    ) -> Outcome {
+        let stays = Duration::from_millis(wait_ms + self.request_timeout_ms);
+        let answer = self.service.wait(node, convert::ask(key, token, ttl_ms), wait_ms, stays);
+        let answer = tokio::select! { biased;
+            answer = answer => answer,
+            () = runtime::sleep(patience) => return Outcome::Unknown,
+        };
+        match answer {
+            Ok(applied) => self.answered(node, key, Operation::Wait { token, ttl_ms, wait_ms }, &applied),
+            Err(NoReply::Nothing) => Outcome::Nothing,
+            Err(NoReply::Unknown) => Outcome::Unknown,
+        }
+    }
+
+    fn answered(&self, node: u64, key: &str, operation: Operation, applied: &Applied<Reply>) -> Outcome {
+        if let Some(answer) = convert::answer(operation, &applied.reply) {
+            return Outcome::Answered(convert::witness(applied.witness), answer);
+        }
+        let line = format!("{operation:?} of {key} at node {node} was answered {:?}", applied.reply);
+        let mut nonsense = self.notes.nonsense.lock().unwrap();
+        if nonsense.len() < NONSENSE_MAX {
+            nonsense.push(line);
+        }
+        Outcome::Unknown
     }
 
     /// Whatever an answer tells of the key's grant is told to all.
@@ -203,6 +232,7 @@ fn vary(operation: Operation, nth: u32) -> Operation {
     match operation {
         // One token asks for one length plus this.
         Operation::Acquire { token, ttl_ms } => Operation::Acquire { token, ttl_ms: ttl_ms + nth },
+        Operation::Wait { token, ttl_ms, wait_ms } => Operation::Wait { token, ttl_ms: ttl_ms + nth, wait_ms },
         Operation::Renew { token, fence, ttl_ms } => Operation::Renew { token, fence, ttl_ms: ttl_ms + nth },
         // Of one key there are fewer than 1 024 calls.
         Operation::Expire { ttl_ms } => Operation::Expire { ttl_ms: ttl_ms / 1_024 * 1_024 + nth },

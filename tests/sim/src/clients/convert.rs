@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use checker::{Answer, Live, Operation, Sight, Witness};
-use tenure::keyspace::{Acquire, Command, Key, OpReply, Reason, Refusal, Reply, View, token_hash};
+use tenure::keyspace::{Acquire, Command, Key, OpReply, Reason, Refusal, Reply, TokenHash, View, token_hash};
 
 /// All clients hold under one name: a name must never stand for a token.
 const OWNER: &str = "worker";
@@ -17,22 +17,35 @@ fn note(token: u64) -> Option<Arc<str>> {
     token.is_multiple_of(3).then(|| "n".repeat(1 + (token * 97 % 1024) as usize).into())
 }
 
+/// A token's hash.
+pub fn token_of(key: &str, token: u64) -> TokenHash {
+    token_hash(key, &format!("token-{token}"))
+}
+
+/// What ACQUIRE asks for.
+pub(super) fn ask(key: &str, token: u64, ttl_ms: u64) -> Acquire {
+    Acquire {
+        key: Key::from(key),
+        owner: Arc::from(OWNER),
+        token: token_of(key, token),
+        ttl_ms: i64::try_from(ttl_ms).unwrap(),
+        create: true,
+        note: note(token),
+        min_hold_ms: None,
+        delay_ms: None,
+        once: true,
+    }
+}
+
 /// The command of the `nth` call of `key`. `None` for GET, which is none.
 pub(super) fn command(key: &str, operation: Operation, nth: u32) -> Option<Command> {
-    let hash = |token: u64| token_hash(key, &format!("token-{token}"));
+    let hash = |token: u64| token_of(key, token);
     let (name, ttl) = (Key::from(key), |ttl_ms: u64| i64::try_from(ttl_ms).unwrap());
     Some(match operation {
-        Operation::Acquire { token, ttl_ms } => Command::Acquire(Acquire {
-            key: name,
-            owner: Arc::from(OWNER),
-            token: hash(token),
-            ttl_ms: ttl(ttl_ms),
-            create: true,
-            note: note(token),
-            min_hold_ms: None,
-            delay_ms: None,
-            once: true,
-        }),
+        // What waits is asked of an edge, which makes a command of it.
+        Operation::Acquire { token, ttl_ms } | Operation::Wait { token, ttl_ms, .. } => {
+            Command::Acquire(ask(key, token, ttl_ms))
+        }
         Operation::Renew { token, fence, ttl_ms } => {
             Command::Renew { key: name, token: hash(token), ttl_ms: ttl(ttl_ms), fence: Some(fence) }
         }
@@ -69,6 +82,7 @@ pub(super) fn answer(operation: Operation, reply: &Reply) -> Option<Answer> {
         (Operation::Delete, Reply::Deleted(1)) => Some(Answer::Done),
         (Operation::Get | Operation::Persist | Operation::Delete, _) => None,
         (_, Reply::Op(reply)) => op(operation, reply),
+        (_, Reply::Queued { op: reply, .. }) => op(operation, reply),
         (_, Reply::Refused(Refusal::NoSuchKey)) => Some(refused("no_such_key")),
         _ => None,
     }
@@ -88,7 +102,9 @@ fn done(reply: &Reply) -> Option<Answer> {
 fn op(operation: Operation, reply: &OpReply) -> Option<Answer> {
     let live = reply.fence.zip(reply.ttl_ms).map(|(fence, ttl_ms)| Live { fence, ttl_ms });
     Some(match operation {
-        Operation::Acquire { .. } | Operation::Renew { .. } | Operation::Trespass { .. } if reply.result => {
+        Operation::Acquire { .. } | Operation::Wait { .. } | Operation::Renew { .. } | Operation::Trespass { .. }
+            if reply.result =>
+        {
             Answer::Granted(live?)
         }
         _ if reply.result => Answer::Done,

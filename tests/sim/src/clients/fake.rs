@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use checker::Dice;
-use tenure::keyspace::{Command, Keyspace, Reply, View};
+use tenure::keyspace::{
+    Acquire, Attach, Command, EdgeId, Event, EventKind, Key, Keyspace, OpReply, Reply, TokenHash, View, Wait,
+};
 use tenure_cluster::{Applied, Moment, Position, ReadAt, Seen, Stamp, StateMachine, Witness};
 
 use super::service::Service;
@@ -45,6 +47,28 @@ struct State {
     granted: std::collections::BTreeMap<String, tenure::keyspace::TokenHash>,
     /// Every command that was applied, as it is printed.
     applied: Vec<String>,
+    /// What became of requests that wait.
+    told: std::collections::BTreeMap<Attach, Applied<Reply>>,
+    requests: u64,
+}
+
+/// A request that waits, until its caller goes.
+struct Waiting {
+    fake: Fake,
+    key: Key,
+    token: TokenHash,
+    attach: Attach,
+    answered: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Self { fake, key, token, attach, answered } = self;
+        if !*answered && runtime::running() {
+            let detach = Command::Detach { key: Key::clone(key), token: *token, attach: *attach };
+            fake.0.lock().unwrap().apply_quietly(detach);
+        }
+    }
 }
 
 impl Fake {
@@ -56,6 +80,8 @@ impl Fake {
             fault,
             granted: std::collections::BTreeMap::new(),
             applied: Vec::new(),
+            told: std::collections::BTreeMap::new(),
+            requests: 0,
         };
         Self(Arc::new(Mutex::new(state)))
     }
@@ -96,8 +122,12 @@ impl State {
         Moment { stamp: self.clock(), position: Position { index: self.index, ordinal: 0 }, wall_ms: 0 }
     }
 
-    fn apply(&mut self, mut command: Command) -> Applied<Reply> {
+    fn apply(&mut self, command: Command) -> Applied<Reply> {
         self.applied.push(format!("{command:?}"));
+        self.apply_quietly(command)
+    }
+
+    fn apply_quietly(&mut self, mut command: Command) -> Applied<Reply> {
         if let Command::Acquire(ask) = &command {
             let free = self.view(&ask.key).is_none_or(|view| view.grant.is_none());
             if free {
@@ -111,13 +141,27 @@ impl State {
         let mut events = Vec::new();
         self.keyspace.advance(&moment, &mut events);
         let reply = self.keyspace.apply(&moment, command, &mut events);
+        self.hear(&moment, &events);
         Applied { reply, witness: Witness { position: moment.position, clock: moment.stamp, term: 1 } }
+    }
+
+    fn hear(&mut self, moment: &Moment, events: &[Event]) {
+        for event in events {
+            let (Some(attach), EventKind::Granted | EventKind::WaitEnded) = (event.attach, event.kind) else {
+                continue;
+            };
+            let (result, reason) = (event.kind == EventKind::Granted, event.reason);
+            let told = OpReply { result, reason, fence: event.fence, ttl_ms: event.ttl_ms, ..OpReply::default() };
+            let witness = Witness { position: moment.position, clock: moment.stamp, term: 1 };
+            self.told.insert(attach, Applied { reply: Reply::Op(told), witness });
+        }
     }
 
     /// Time passes in the log first: what is seen as ended is in it.
     fn view(&mut self, key: &str) -> Option<View> {
-        let moment = self.moment();
-        self.keyspace.advance(&moment, &mut Vec::new());
+        let (moment, mut events) = (self.moment(), Vec::new());
+        self.keyspace.advance(&moment, &mut events);
+        self.hear(&moment, &events);
         self.keyspace.get(key, ReadAt { applied: moment.stamp, now: moment.stamp }).unwrap()
     }
 }
@@ -150,6 +194,37 @@ impl Service for Fake {
         let applied = self.0.lock().unwrap().apply(command);
         self.hop().await;
         if lost || Self::is_mute() { Err(NoReply::Unknown) } else { Ok(applied) }
+    }
+
+    async fn wait(&self, node: u64, ask: Acquire, wait_ms: u64, patience: Duration) -> Result<Applied<Reply>, NoReply> {
+        self.hop().await;
+        if self.is_dead() {
+            runtime::sleep(patience).await;
+            return Err(NoReply::Nothing);
+        }
+        if self.percent(3) {
+            return Err(NoReply::Nothing);
+        }
+        let edge = EdgeId { node, incarnation: 1 };
+        let (key, token) = (Key::clone(&ask.key), ask.token);
+        let (attach, first) = {
+            let state = &mut *self.0.lock().unwrap();
+            state.requests += 1;
+            let attach = Attach { edge, request: state.requests };
+            (attach, state.apply(Command::Wait(Wait { ask, wait_ms, attach })))
+        };
+        let mut waiting = Waiting { fake: self.clone(), key, token, attach, answered: false };
+        let mut came = (!matches!(first.reply, Reply::Queued { .. })).then_some(first);
+        while came.is_none() {
+            runtime::sleep(Duration::from_millis(7)).await;
+            let state = &mut *self.0.lock().unwrap();
+            state.apply_quietly(Command::Presence { edge });
+            came = state.told.remove(&attach);
+        }
+        waiting.answered = true;
+        self.hop().await;
+        let lost = self.percent(4) || Self::is_mute();
+        came.filter(|_| !lost).ok_or(NoReply::Unknown)
     }
 
     async fn get(&self, _node: u64, key: String, patience: Duration) -> Result<Seen<Option<View>>, NoReply> {

@@ -17,10 +17,10 @@ use super::service::Service;
 use crate::runtime;
 
 /// Fresh tokens an attempt takes at most.
-const FRESH_TOKENS_MAX: u32 = 3;
+pub(super) const FRESH_TOKENS_MAX: u32 = 3;
 /// What a try of RENEW is given at least.
 const TRY_LEAST_MS: u64 = 20;
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A grant that is believed in.
 pub(super) struct Held {
@@ -88,7 +88,7 @@ impl<S: Service> Client<S> {
     }
 
     /// Whose answer came late, or by `yours`, proves it by a RENEW.
-    async fn prove(&mut self, key: &str, token: u64, fence: u64, ttl_ms: u64) -> Option<Held> {
+    pub(super) async fn prove(&mut self, key: &str, token: u64, fence: u64, ttl_ms: u64) -> Option<Held> {
         let mut pauses = Backoff::default();
         loop {
             let patience = self.patience();
@@ -108,7 +108,7 @@ impl<S: Service> Client<S> {
         }
     }
 
-    fn believe(&self, key: &str, token: u64, ttl_ms: u64, live: Live, told: &Told) -> Held {
+    pub(super) fn believe(&self, key: &str, token: u64, ttl_ms: u64, live: Live, told: &Told) -> Held {
         let until_ns = deadline_ns(told.sent_ns, told.returned_ns, live.ttl_ms);
         let belief = self.notes.begin(Belief {
             client: self.number,

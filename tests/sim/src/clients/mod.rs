@@ -2,7 +2,7 @@
 //! client, and write down every call and what they believed to hold.
 //!
 //! ```text
-//! roles (what each does) -> holding (the real client's rules) -> client (one try, written down) -> service (a world)
+//! roles (what each does) -> holding, waiting (the real client's rules) -> client (one try, written down) -> service (a world)
 //!                     board (keys in use) ┘      notes (calls, beliefs) -> beliefs::overlaps, and the checker
 //! ```
 //!
@@ -17,11 +17,14 @@ mod board;
 mod client;
 mod convert;
 mod counted;
+mod crowd;
 mod finish;
 mod holding;
 mod odd;
 mod roles;
 mod service;
+mod siege;
+mod waiting;
 
 #[cfg(test)]
 mod fake;
@@ -38,6 +41,7 @@ use crate::plan::Shape;
 use crate::runtime::{self, WORLD};
 use crate::world::World;
 
+pub use convert::token_of;
 pub use counted::counted;
 
 use board::Board;

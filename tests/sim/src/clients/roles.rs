@@ -12,6 +12,12 @@ pub(super) enum Role {
     Holder,
     /// Wants what is held: asks at the edge of each grant, and is soon done with it.
     Contender,
+    /// Waits in line for what is held.
+    Waiter,
+    /// Many who wait in line, of whom most go away; see `crowd`.
+    Crowd,
+    /// Waits long, at every node, for what is held long; see `siege`.
+    Besieger,
     /// Looks, at several nodes at once, when something is about to end.
     Reader,
     /// Renews what is not its own.
@@ -25,17 +31,21 @@ pub(super) enum Role {
 }
 
 /// Clients by number: the first are the ones no run can do without.
-const ROLES: [Role; 14] = [
+const ROLES: [Role; 18] = [
     Role::Holder,
     Role::Contender,
     Role::Reader,
+    Role::Waiter,
     Role::Intruder,
-    Role::Contender,
+    Role::Waiter,
     Role::Undertaker,
     Role::Operator,
     Role::Odd,
+    Role::Crowd,
+    Role::Besieger,
     Role::Holder,
     Role::Contender,
+    Role::Waiter,
     Role::Odd,
     Role::Reader,
     Role::Holder,
@@ -60,6 +70,9 @@ impl<S: Service> Client<S> {
             match role {
                 Role::Holder => self.hold_one().await,
                 Role::Contender => self.contend().await,
+                Role::Waiter => self.wait_in_line().await,
+                Role::Crowd => self.be_crowd().await,
+                Role::Besieger => self.besiege().await,
                 Role::Reader => self.read().await,
                 Role::Intruder => self.intrude().await,
                 Role::Undertaker => self.change_lifetime().await,

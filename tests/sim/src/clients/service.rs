@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::keyspace::{Command, Reply, View};
+use tenure::keyspace::{Acquire, Command, Reply, View};
 use tenure_cluster::{Applied, Seen};
 
 use crate::world::{NoReply, World};
@@ -16,6 +16,15 @@ pub(super) trait Service: Clone + Send + Sync + 'static {
         &self,
         node: u64,
         command: Command,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send;
+
+    /// One ACQUIRE that waits in line, at `node`. Dropped, its client is gone.
+    fn wait(
+        &self,
+        node: u64,
+        ask: Acquire,
+        wait_ms: u64,
         patience: Duration,
     ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send;
 
@@ -40,6 +49,16 @@ impl Service for World {
         patience: Duration,
     ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send {
         Self::submit(self, node, command, patience)
+    }
+
+    fn wait(
+        &self,
+        node: u64,
+        ask: Acquire,
+        wait_ms: u64,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send {
+        Self::wait(self, node, ask, wait_ms, patience)
     }
 
     fn get(

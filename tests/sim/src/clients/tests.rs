@@ -96,7 +96,7 @@ fn everything_is_tried_and_answered_in_every_way() {
     for seed in 0..8 {
         let run = run(Fault::None, seed, 30_000);
         eprintln!("seed {seed}: {} calls", run.worked);
-        assert!((2_000..=7_000).contains(&run.worked), "seed {seed}: {} calls in 30 s", run.worked);
+        assert!((1_200..=7_000).contains(&run.worked), "seed {seed}: {} calls in 30 s", run.worked);
         kinds(&calls(&run)).into_iter().for_each(|(kind, count)| *counts.entry(kind).or_default() += count);
     }
     eprintln!("{counts:#?}");

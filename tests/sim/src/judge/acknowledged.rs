@@ -1,14 +1,18 @@
 //! What clients were answered, against the log.
 
 use checker::{Answer, Call, Live, Operation, Position};
-use tenure::keyspace::{Command, Key, Reply};
+use tenure::keyspace::{Acquire, Command, Key, OpReply, Reply};
+use tenure_cluster::Applied;
 
 use super::Verdict;
+use super::events::Outcome;
 use super::log::Log;
+use crate::clients::token_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Acquire,
+    Wait,
     Renew,
     Release,
     Break,
@@ -41,6 +45,7 @@ impl Deed {
         }
         let (kind, key) = match command {
             Command::Acquire(ask) => (Kind::Acquire, Some(&ask.key)),
+            Command::Wait(wait) => (Kind::Wait, Some(&wait.ask.key)),
             Command::Renew { key, .. } => (Kind::Renew, Some(key)),
             Command::Release { key, .. } => (Kind::Release, Some(key)),
             Command::Break { key, .. } => (Kind::Break, Some(key)),
@@ -51,12 +56,11 @@ impl Deed {
             _ => (Kind::Other, None),
         };
         let (result, live) = match reply {
-            Reply::Op(reply) => {
-                let live = reply.fence.zip(reply.ttl_ms).map(|(fence, ttl_ms)| Live { fence, ttl_ms });
-                (reply.result, live)
-            }
+            Reply::Op(reply) => (reply.result, live_of(reply)),
             Reply::Done { result, .. } => (*result, None),
             Reply::Deleted(count) => (*count > 0, None),
+            Reply::Queued { op, .. } => (false, live_of(op)),
+            Reply::NotAll { .. } => (false, None),
             Reply::View(_) | Reply::Batch(_) | Reply::Refused(_) => (false, None),
         };
         Self { kind, key: key.cloned(), result, live }
@@ -66,6 +70,7 @@ impl Deed {
     fn is(&self, call: &Call, answer: &Answer) -> bool {
         let kind = match call.operation {
             Operation::Acquire { .. } => Kind::Acquire,
+            Operation::Wait { .. } => Kind::Wait,
             Operation::Renew { .. } | Operation::Trespass { .. } => Kind::Renew,
             Operation::Release { .. } => Kind::Release,
             Operation::Break => Kind::Break,
@@ -84,6 +89,48 @@ impl Deed {
     }
 }
 
+fn live_of(reply: &OpReply) -> Option<Live> {
+    reply.fence.zip(reply.ttl_ms).map(|(fence, ttl_ms)| Live { fence, ttl_ms })
+}
+
+/// Is it what this answer to a waiting call tells?
+fn came(outcome: &Outcome, call: &Call, token: u64, answer: &Answer) -> bool {
+    let is_its = *outcome.key == *call.key && outcome.token == token_of(&call.key, token);
+    let granted = if let Answer::Granted(live) = answer { Some((live.fence, live.ttl_ms)) } else { None };
+    is_its && granted.is_some() && outcome.came.ok() == granted
+}
+
+/// Judges what an edge of `node` answers a waiting request: the reply to it, or what came of it later.
+pub(super) fn waited(node: u64, ask: &Acquire, answer: &Applied<Reply>, log: &Log, verdict: &mut Verdict) {
+    let position = answer.witness.position;
+    let entry = log.entry(position.index);
+    let step = entry.and_then(|entry| entry.steps.get(usize::try_from(position.ordinal).ok()?));
+    let at_once = step.is_some_and(|step| {
+        step.deed.kind == Kind::Wait && step.deed.key.as_ref() == Some(&ask.key) && step.replied(&answer.reply)
+    });
+    let later = log.events.outcomes(position).iter().any(|outcome| {
+        let told = match (&outcome.came, &answer.reply) {
+            (Ok(came), Reply::Op(reply)) => reply.result && reply.fence.zip(reply.ttl_ms) == Some(*came),
+            _ => false,
+        };
+        outcome.key == ask.key && outcome.token == ask.token && told
+    });
+    // A wait without a grant is answered after its end, with what the node saw then.
+    if let Reply::Op(reply) = &answer.reply
+        && !at_once
+        && reply.reason.is_some_and(|reason| !reply.result && log.events.ended(&ask.key, ask.token, reason, position))
+    {
+        return;
+    }
+    let stamp_ms = entry.map(|entry| entry.stamp_ms);
+    if !(at_once || later) || stamp_ms != Some(answer.witness.clock.0) {
+        let outcomes = log.events.outcomes(position);
+        verdict.violated("AckedIsLogged", || {
+            format!("the edge of node {node} answers {ask:?} {answer:?}; the log has {step:?} and {outcomes:?} under {stamp_ms:?}")
+        });
+    }
+}
+
 /// Compares every answered write with what stands at its position. Returns how many there were.
 pub(super) fn compare(calls: &[Call], log: &Log, verdict: &mut Verdict) -> u64 {
     let mut compared = 0;
@@ -94,7 +141,15 @@ pub(super) fn compare(calls: &[Call], log: &Log, verdict: &mut Verdict) -> u64 {
         let entry = log.entry(index);
         let step = entry.and_then(|entry| entry.steps.get(usize::try_from(ordinal).ok()?));
         let stamp_ms = entry.map(|entry| entry.stamp_ms);
-        if stamp_ms != Some(witness.clock_ms) || !step.is_some_and(|step| step.deed.is(call, answer)) {
+        let later = match call.operation {
+            Operation::Wait { token, .. } => {
+                let position = tenure_cluster::Position { index, ordinal };
+                log.events.outcomes(position).iter().any(|outcome| came(outcome, call, token, answer))
+            }
+            _ => false,
+        };
+        let at_once = step.is_some_and(|step| step.deed.is(call, answer));
+        if stamp_ms != Some(witness.clock_ms) || !(at_once || later) {
             verdict.violated("AckedIsLogged", || {
                 format!("{call}, and the log has {:?} under {stamp_ms:?}", step.map(|step| &step.deed))
             });

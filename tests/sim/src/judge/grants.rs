@@ -8,24 +8,31 @@
 //! Laws: `NotEarly` (nothing else ends, replaces or denies a live grant), `EndedStaysEnded` (nothing extends, or shows, one
 //! that has ended), `DeadlinesStand` (what is left is what must be), `FencesGrow` (each grant's fence is greater than all
 //! before it, whoever leads and whatever was loaded), `TokensOnly` (a grant obeys its token alone), `FreeIsGranted`
-//! (nothing is refused as held when nobody holds), `StaysShut` (a delay, or a minimum hold, keeps a free key shut).
+//! (nothing is refused as held when nobody holds), `StaysShut` (a delay, or a minimum hold, keeps a free key shut). Those
+//! on waiting stand in `waiting`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure::keyspace::{Acquire, Command, Key, LeaseOptions, OpReply, Reason, Refusal, Reply, TokenHash, View};
+use tenure::keyspace::{
+    Acquire, Attach, Command, EdgeId, Event, Key, LeaseOptions, OpReply, Reason, Refusal, Reply, TokenHash, View,
+};
 use tenure_cluster::Moment;
 
 use super::Verdict;
+use super::line::Line;
+use super::waiting::{Told, Unheard, Waits};
 
 #[derive(Clone, Copy, Debug)]
-struct Grant {
-    fence: u64,
-    token: TokenHash,
-    deadline_ms: u64,
+pub(super) struct Grant {
+    pub fence: u64,
+    pub token: TokenHash,
+    pub deadline_ms: u64,
     broken: bool,
     granted_ms: u64,
     /// In force for this grant.
     options: Options,
+    /// Was it waited for, and its token not heard since?
+    pub unheard: Unheard,
 }
 
 /// What keeps a free key shut.
@@ -38,31 +45,43 @@ struct Options {
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
-    by_key: BTreeMap<Key, Grant>,
+    pub by_key: BTreeMap<Key, Grant>,
+    /// Who waits.
+    pub lines: BTreeMap<Key, Line>,
+    /// When each edge was last heard of.
+    pub edges: BTreeMap<EdgeId, u64>,
+    /// When a key's own lifetime ends.
+    pub ends: BTreeMap<Key, u64>,
+    /// What the step that is judged must tell.
+    pub expected: Vec<Told>,
+    /// What the grants that this step began last, by their fences.
+    pub begun: BTreeMap<u64, u64>,
+    /// How much was judged of waiting.
+    pub waits: Waits,
     /// Of keys made by CREATE.
     options: BTreeMap<Key, Options>,
     /// Of a key that was given back: until when it stays shut, and whose it was.
-    shut: BTreeMap<Key, (u64, TokenHash)>,
+    pub shut: BTreeMap<Key, (u64, TokenHash)>,
     /// Keys that had a lifetime: they may go and come again unseen.
     mortal: BTreeSet<Key>,
     /// The greatest that was granted.
-    fence: u64,
+    pub fence: u64,
 }
 
 /// A step as its rule sees it.
-struct At<'a> {
-    moment: &'a Moment,
-    command: &'a Command,
-    reply: &'a Reply,
-    verdict: &'a mut Verdict,
+pub(super) struct At<'a> {
+    pub moment: &'a Moment,
+    pub command: &'a Command,
+    pub reply: &'a Reply,
+    pub verdict: &'a mut Verdict,
 }
 
 impl At<'_> {
-    fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         self.moment.stamp.0
     }
 
-    fn violated(&mut self, law: &str, what: &str, known: Option<Grant>) {
+    pub(super) fn violated(&mut self, law: &str, what: &str, known: Option<Grant>) {
         let (command, reply, Moment { stamp, position, .. }) = (self.command, self.reply, self.moment);
         let now_ms = stamp.0;
         self.verdict
@@ -72,20 +91,36 @@ impl At<'_> {
 
 impl Grants {
     /// Takes in one command of the log.
-    pub(super) fn step(&mut self, moment: &Moment, command: &Command, reply: &Reply, verdict: &mut Verdict) {
-        if let (Command::Batch(commands), Reply::Batch(replies)) = (command, reply) {
-            for (command, reply) in commands.iter().zip(replies) {
-                self.one(&mut At { moment, command, reply, verdict });
+    pub(super) fn step(
+        &mut self,
+        moment: &Moment,
+        command: &Command,
+        reply: &Reply,
+        events: &[Event],
+        verdict: &mut Verdict,
+    ) {
+        self.expected.clear();
+        self.begun.clear();
+        match (command, reply) {
+            (Command::Batch(commands) | Command::AllOrNothing(commands), Reply::Batch(replies)) => {
+                if matches!(command, Command::AllOrNothing(_)) && !replies.iter().all(is_done) {
+                    At { moment, command, reply, verdict }.violated("AllOrNothing", "an item was not done", None);
+                }
+                for (command, reply) in commands.iter().zip(replies) {
+                    self.one(&mut At { moment, command, reply, verdict });
+                }
             }
-        } else {
-            self.one(&mut At { moment, command, reply, verdict });
+            // That nothing was done the states tell.
+            (Command::AllOrNothing(_), _) => {}
+            _ => self.one(&mut At { moment, command, reply, verdict }),
         }
+        self.is_told(&mut At { moment, command, reply, verdict }, events);
     }
 
     fn one(&mut self, at: &mut At<'_>) {
         let (command, reply) = (at.command, at.reply);
         match (command, reply) {
-            (Command::Acquire(ask), Reply::Op(reply)) => self.acquired(at, ask, reply),
+            (Command::Acquire(ask), Reply::Op(reply)) => self.acquired(at, ask, None, reply),
             (Command::Renew { key, token, ttl_ms, fence }, Reply::Op(reply)) => {
                 self.renewed(at, key, *token, *fence, u64::try_from(*ttl_ms).unwrap_or(0), reply);
             }
@@ -105,9 +140,11 @@ impl Grants {
                 let LeaseOptions { min_hold_ms, delay_ms, .. } = *options;
                 self.options.insert(Key::clone(key), Options { min_hold_ms, delay_ms });
             }
-            (Command::Expire { key, .. }, Reply::Done { result: true, .. }) => {
+            (Command::Expire { key, ttl_ms }, Reply::Done { result: true, .. }) => {
                 self.mortal.insert(Key::clone(key));
+                self.ends.insert(Key::clone(key), at.moment.stamp.plus_ms(*ttl_ms).0);
             }
+            (Command::Persist { key }, Reply::Done { result: true, .. }) => drop(self.ends.remove(key)),
             (Command::Expire { key, .. } | Command::Persist { key }, Reply::Done { result: false, reason: None })
             | (
                 Command::Renew { key, .. }
@@ -118,24 +155,26 @@ impl Grants {
                 | Command::Acquire(Acquire { key, .. }),
                 Reply::Refused(Refusal::NoSuchKey),
             ) => self.absent(at, key),
-            _ => {}
+            _ => self.of_waiting(at),
         }
     }
 
-    fn live(&self, at: &At<'_>, key: &Key) -> Option<Grant> {
+    pub(super) fn live(&self, at: &At<'_>, key: &Key) -> Option<Grant> {
         self.by_key.get(key).copied().filter(|grant| grant.deadline_ms > at.now_ms())
     }
 
     /// The key is another from now on.
-    fn forget(&mut self, key: &Key) {
+    pub(super) fn forget(&mut self, key: &Key) {
         self.by_key.remove(key);
+        self.ends.remove(key);
+        self.lines.remove(key);
         self.options.remove(key);
         self.shut.remove(key);
     }
 
     /// From when a key that nobody holds may be acquired: after an expiry or BREAK a delay later, after RELEASE when its
     /// grant would have had the least age.
-    fn opens_ms(&self, key: &Key) -> u64 {
+    pub(super) fn opens_ms(&self, key: &Key) -> u64 {
         let ended = self.by_key.get(key).map(|grant| grant.deadline_ms + grant.options.delay_ms);
         ended.or(self.shut.get(key).map(|(until_ms, _)| *until_ms)).unwrap_or_default()
     }
@@ -154,7 +193,7 @@ impl Grants {
     }
 
     /// What an answer tells of the live grant, after the command.
-    fn told(&self, at: &mut At<'_>, key: &Key, reply: &OpReply) {
+    pub(super) fn told(&self, at: &mut At<'_>, key: &Key, reply: &OpReply) {
         let Some(fence) = reply.fence else { return };
         self.shown(at, key, fence, reply.ttl_ms.unwrap_or_default());
     }
@@ -170,9 +209,11 @@ impl Grants {
         }
     }
 
-    fn acquired(&mut self, at: &mut At<'_>, ask: &Acquire, reply: &OpReply) {
+    /// ACQUIRE, or one that waits, was answered at once.
+    pub(super) fn acquired(&mut self, at: &mut At<'_>, ask: &Acquire, attach: Option<Attach>, reply: &OpReply) {
         let live = self.live(at, &ask.key);
         if !reply.result {
+            self.heard(&ask.key, ask.token, reply.yours);
             let token_holds = live.is_some_and(|grant| grant.token == ask.token);
             if reply.yours != token_holds && reply.reason != Some(Reason::TtlNotPositive) {
                 at.violated("TokensOnly", "whose it is", live);
@@ -204,6 +245,13 @@ impl Grants {
         if fence <= self.fence {
             at.violated("FencesGrow", &format!("not above {}", self.fence), live);
         }
+        self.begin(at, ask, fence, attach);
+        self.leaves(ask, attach);
+        self.told(at, &ask.key, reply);
+    }
+
+    /// A grant begins.
+    pub(super) fn begin(&mut self, at: &At<'_>, ask: &Acquire, fence: u64, attach: Option<Attach>) {
         self.fence = self.fence.max(fence);
         let deadline_ms = at.moment.stamp.plus_ms(u64::try_from(ask.ttl_ms).unwrap_or(0)).0;
         let of_key = self.options.get(&ask.key).copied().unwrap_or_default();
@@ -211,11 +259,15 @@ impl Grants {
             min_hold_ms: ask.min_hold_ms.unwrap_or(of_key.min_hold_ms),
             delay_ms: ask.delay_ms.unwrap_or(of_key.delay_ms),
         };
-        let granted_ms = at.now_ms();
-        let grant = Grant { fence, token: ask.token, deadline_ms, broken: false, granted_ms, options };
+        let (granted_ms, unheard) = (at.now_ms(), attach.map_or(Unheard::No, Unheard::Since));
+        let grant = Grant { fence, token: ask.token, deadline_ms, broken: false, granted_ms, options, unheard };
+        self.begun.insert(fence, deadline_ms - granted_ms);
         self.shut.remove(&ask.key);
+        // A key whose lifetime is over, and nobody held it, had gone.
+        if self.is_over(&ask.key, at.now_ms()) {
+            self.ends.remove(&ask.key);
+        }
         self.by_key.insert(Key::clone(&ask.key), grant);
-        self.told(at, &ask.key, reply);
     }
 
     fn renewed(
@@ -237,7 +289,7 @@ impl Grants {
                     at.violated("EndedStaysEnded", "renewed after its BREAK", live);
                 }
                 let deadline_ms = grant.deadline_ms.max(at.moment.stamp.plus_ms(ttl_ms).0);
-                self.by_key.insert(Key::clone(key), Grant { deadline_ms, ..grant });
+                self.by_key.insert(Key::clone(key), Grant { deadline_ms, unheard: Unheard::No, ..grant });
                 self.told(at, key, reply);
             }
             (false, _, Some(grant)) => {
@@ -253,6 +305,7 @@ impl Grants {
             }
             (false, _, None) => self.told(at, key, reply),
         }
+        self.heard(key, token, false);
     }
 
     fn released(&mut self, at: &mut At<'_>, key: &Key, token: TokenHash, fence: Option<u64>, reply: &OpReply) {
@@ -265,9 +318,17 @@ impl Grants {
             (false, _, None) => self.told(at, key, reply),
             (true, ..) => {}
         }
+        self.heard(key, token, false);
         if let Some(grant) = live.filter(|_| reply.result) {
             self.by_key.remove(key);
-            self.shut.insert(Key::clone(key), (grant.granted_ms + grant.options.min_hold_ms, grant.token));
+            let opens_ms = grant.granted_ms + grant.options.min_hold_ms;
+            self.shut.insert(Key::clone(key), (opens_ms, grant.token));
+            if opens_ms > at.now_ms() {
+                self.window_opens(key);
+            }
+            self.hand_on(at, key);
+        } else if !reply.result && fence.is_none() {
+            self.gives_up(at, key, token, reply);
         }
     }
 
@@ -283,7 +344,9 @@ impl Grants {
             }
             (false, None) => {}
         }
+        // What it tells is the broken grant's.
         self.told(at, key, reply);
+        self.hand_on(at, key);
     }
 
     fn deleted(&mut self, at: &mut At<'_>, keys: &[Key], fence: Option<u64>, count: u64) {
@@ -294,6 +357,7 @@ impl Grants {
                 held += 1;
             }
             if live.is_some() || fence.is_none() {
+                self.all_leave(key, Reason::Deleted);
                 self.forget(key);
             }
         }
@@ -302,8 +366,17 @@ impl Grants {
         }
     }
 
-    fn claimed(&self, at: &mut At<'_>, key: &Key, (token, fence): (Option<TokenHash>, Option<u64>), reply: &OpReply) {
+    fn claimed(
+        &mut self,
+        at: &mut At<'_>,
+        key: &Key,
+        (token, fence): (Option<TokenHash>, Option<u64>),
+        reply: &OpReply,
+    ) {
         let live = self.live(at, key);
+        if let Some(token) = token {
+            self.heard(key, token, reply.result);
+        }
         let fits = live.is_some_and(|grant| {
             token.is_none_or(|token| token == grant.token) && fence.is_none_or(|fence| fence == grant.fence)
         });
@@ -315,9 +388,15 @@ impl Grants {
     }
 
     fn seen(&self, at: &mut At<'_>, key: &Key, view: Option<&View>) {
+        self.counted(at, key, view.map(|view| view.waiters));
         match view.and_then(|view| view.grant.as_ref()) {
             Some(grant) => self.shown(at, key, grant.fence, grant.ttl_ms),
             None => self.absent(at, key),
         }
     }
+}
+
+/// Was an item of a list done?
+fn is_done(reply: &Reply) -> bool {
+    matches!(reply, Reply::Op(op) if op.result || (op.yours && op.reason.is_none()))
 }

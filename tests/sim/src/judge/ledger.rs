@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checker::Call;
-use tenure::keyspace::Command;
-use tenure_cluster::Moment;
+use tenure::keyspace::{Acquire, Command, Event, Reply};
+use tenure_cluster::{Applied, Heard};
 
-use super::log::{Log, Place, Taken};
+use super::log::{Log, Passed, Place, Taken};
 use super::outages::{self, Outages};
 use super::votes::Votes;
 use super::{Verdict, Violation, acknowledged};
@@ -35,6 +35,10 @@ struct Book {
     acknowledged: u64,
     without_effect: u64,
     given_back: u64,
+    /// Answers that edges gave to waiting requests.
+    answered: u64,
+    /// What edges said they surely did not ask for.
+    not_asked: Vec<Acquire>,
 }
 
 /// A ledger is installed on this thread until this is dropped.
@@ -73,6 +77,25 @@ impl Ledger {
         let mut book = self.book();
         book.nodes.remove(&node);
         book.stopped.remove(&node);
+        book.log.events.started(node);
+    }
+
+    /// A node's listener hears something.
+    pub fn heard(&self, node: u64, heard: &Heard<'_, Event>) {
+        let book = &mut *self.book();
+        book.log.events.hear(node, heard, &mut book.verdict);
+    }
+
+    /// An edge of `node` answers a waiting request.
+    pub fn waited(&self, node: u64, ask: &Acquire, answer: &Applied<Reply>) {
+        let book = &mut *self.book();
+        book.answered += 1;
+        acknowledged::waited(node, ask, answer, &book.log, &mut book.verdict);
+    }
+
+    /// An edge said that a request to wait for this surely had no effect: at the end none may stand in the log.
+    pub fn not_asked(&self, ask: Acquire) {
+        self.book().not_asked.push(ask);
     }
 
     /// A node runs no more.
@@ -109,6 +132,9 @@ impl Ledger {
         for (command, position) in commands.iter().filter_map(|it| Some((it, book.log.position(it)?))) {
             book.verdict.violated("SurelyNot", || format!("{position} is what a client was told is not: {command:?}"));
         }
+        for (ask, position) in book.not_asked.iter().filter_map(|ask| Some((ask, book.log.asked(ask)?))) {
+            book.verdict.violated("SurelyNot", || format!("{position} asks for what an edge told is not: {ask:?}"));
+        }
     }
 
     /// From when until when, true time, no majority worked together.
@@ -132,7 +158,7 @@ impl Ledger {
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         let book = self.book();
         let number = |count: usize| count as u64;
-        BTreeMap::from([
+        let mut counts = BTreeMap::from([
             ("judged_entries", number(book.log.len())),
             ("judged_on_another_node", book.log.compared),
             ("judged_once", number(book.log.tries())),
@@ -141,7 +167,12 @@ impl Ledger {
             ("judged_without_effect", book.without_effect),
             ("judged_outages", book.given_back),
             ("term_shared", book.votes.shared_terms()),
-        ])
+            ("judged_events", book.log.events.count),
+            ("judged_jumps", book.log.events.jumps),
+            ("judged_waits_answered", book.answered),
+        ]);
+        counts.extend(&book.log.grants.waits.0);
+        counts
     }
 
     pub(super) fn loaded(&self, node: u64, state: u64) {
@@ -150,16 +181,16 @@ impl Ledger {
         book.log.loaded(node, state, &mut book.verdict);
     }
 
-    pub(super) fn advanced(&self, node: u64, now_ns: u64, place: &mut Place, moment: &Moment, state: u64) {
+    pub(super) fn advanced(&self, node: u64, now_ns: u64, place: &mut Place, passed: &Passed<'_>) {
         let book = &mut *self.book();
-        let index = moment.position.index;
+        let index = passed.moment.position.index;
         if book.stopped.contains(&node) {
             book.verdict.violated("PositionsGrow", || format!("node {node} takes entry {index} and is stopped"));
         }
         if let Some(before) = book.nodes.insert(node, index).filter(|before| *before >= index) {
             book.verdict.violated("PositionsGrow", || format!("node {node} goes back from entry {before} to {index}"));
         }
-        book.log.advanced(node, now_ns, place, moment, state, &mut book.verdict);
+        book.log.advanced(node, now_ns, place, passed, &mut book.verdict);
     }
 
     pub(super) fn applied(&self, node: u64, place: &mut Place, taken: &Taken<'_>) {

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure::keyspace::{Command, Keyspace, Reply};
+use tenure::keyspace::{Acquire, Command, Event, Keyspace, Reply};
 use tenure_cluster::{Moment, Position};
 
 use super::acknowledged::Deed;
+use super::events::{Events, event_digest};
 use super::grants::Grants;
 use super::{Verdict, state_digest, value_digest};
 
@@ -37,10 +38,22 @@ impl Place {
 }
 
 /// A command that was applied.
+#[derive(Debug)]
 pub(super) struct Taken<'a> {
     pub moment: &'a Moment,
     pub command: &'a Command,
     pub reply: &'a Reply,
+    /// What it told.
+    pub events: &'a [Event],
+    /// Digest of the state after it.
+    pub state: u64,
+}
+
+/// Time that has passed before an entry's commands.
+pub(super) struct Passed<'a> {
+    pub moment: &'a Moment,
+    /// What it told.
+    pub events: &'a [Event],
     /// Digest of the state after it.
     pub state: u64,
 }
@@ -52,6 +65,15 @@ pub(super) struct Step {
     reply: u64,
     state: u64,
     pub deed: Deed,
+    /// How many events it told.
+    events: usize,
+}
+
+impl Step {
+    /// Was this its reply?
+    pub(super) fn replied(&self, reply: &Reply) -> bool {
+        self.reply == value_digest(reply)
+    }
 }
 
 /// An entry.
@@ -63,6 +85,8 @@ pub(super) struct Entry {
     pub first_ns: u64,
     /// The state when time has passed, before the first command.
     advanced: u64,
+    /// How many events that told.
+    passed: usize,
     pub steps: Vec<Step>,
 }
 
@@ -85,7 +109,10 @@ pub(super) struct Log {
     states: BTreeSet<u64>,
     /// Commands of clients, a try each, and where they stand.
     tries: BTreeMap<u64, Position>,
-    grants: Grants,
+    /// What waiting requests asked for, and where the first of them stands.
+    asks: BTreeMap<u64, Position>,
+    pub grants: Grants,
+    pub events: Events,
     /// Steps that were compared with another node's.
     pub compared: u64,
 }
@@ -94,8 +121,9 @@ impl Default for Log {
     fn default() -> Self {
         let initial = state_digest(&Keyspace::default());
         let states = BTreeSet::from([initial]);
-        let (entries, tries) = (BTreeMap::new(), BTreeMap::new());
-        Self { entries, open: None, initial, states, tries, grants: Grants::default(), compared: 0 }
+        let (entries, tries, asks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (grants, events) = (Grants::default(), Events::default());
+        Self { entries, open: None, initial, states, tries, asks, grants, events, compared: 0 }
     }
 }
 
@@ -123,6 +151,11 @@ impl Log {
         self.tries.get(&value_digest(command)).copied()
     }
 
+    /// Where a request to wait for this stands, if one does.
+    pub(super) fn asked(&self, ask: &Acquire) -> Option<Position> {
+        self.asks.get(&value_digest(ask)).copied()
+    }
+
     /// A node loaded a snapshot.
     pub(super) fn loaded(&mut self, node: u64, state: u64, verdict: &mut Verdict) {
         self.open = None;
@@ -137,18 +170,23 @@ impl Log {
         node: u64,
         now_ns: u64,
         place: &mut Place,
-        moment: &Moment,
-        state: u64,
+        passed: &Passed<'_>,
         verdict: &mut Verdict,
     ) {
+        let Passed { moment, events, state } = *passed;
         let index = moment.position.index;
         self.followed(node, place, index, verdict);
         *place = Place { index, ..Place::default() };
         self.open = None;
         let Some(entry) = self.entries.get(&index) else {
-            return self.begin(node, now_ns, moment, state, verdict);
+            return self.begin(node, now_ns, passed, verdict);
         };
         self.compared += 1;
+        let told = self.events.at(moment.position).take(entry.passed);
+        if !told.eq(events.iter().map(event_digest)) {
+            verdict
+                .violated("EventsAgree", || format!("node {node} tells otherwise as entry {index} begins: {events:?}"));
+        }
         let known = (entry.stamp_ms, entry.wall_ms);
         if known != (moment.stamp.0, moment.wall_ms) {
             verdict.violated("LogsAgree", || format!("node {node}: entry {index} is {known:?}, here {moment:?}"));
@@ -182,7 +220,8 @@ impl Log {
     }
 
     /// The first to take this entry.
-    fn begin(&mut self, node: u64, now_ns: u64, moment: &Moment, state: u64, verdict: &mut Verdict) {
+    fn begin(&mut self, node: u64, now_ns: u64, passed: &Passed<'_>, verdict: &mut Verdict) {
+        let Passed { moment, events, state } = *passed;
         let (index, stamp_ms) = (moment.position.index, moment.stamp.0);
         if self.entries.len() >= ENTRIES_MAX {
             return verdict.violated("LogsAgree", || format!("the log is too long to judge: entry {index}"));
@@ -209,8 +248,10 @@ impl Log {
             }
         }
         self.states.insert(state);
-        let (wall_ms, steps) = (moment.wall_ms, Vec::new());
-        self.entries.insert(index, Entry { stamp_ms, wall_ms, first_ns: now_ns, advanced: state, steps });
+        let (wall_ms, steps, passed) = (moment.wall_ms, Vec::new(), events.len());
+        self.entries.insert(index, Entry { stamp_ms, wall_ms, first_ns: now_ns, advanced: state, passed, steps });
+        self.grants.passed(moment, events, verdict);
+        self.events.log(moment.position, events);
         self.open = Some(index);
     }
 
@@ -238,22 +279,46 @@ impl Log {
                     format!("node {node} {what} {position}: {:?} -> {:?}", taken.command, taken.reply)
                 });
             }
+            let before = if ordinal == 0 { entry.passed } else { 0 };
+            let told = self.events.at(position).skip(before);
+            let agrees = (known.command, known.reply, known.state) == (command, reply, taken.state);
+            let same = known.events == taken.events.len() && told.eq(taken.events.iter().map(event_digest));
+            if agrees && !same {
+                verdict.violated("EventsAgree", || {
+                    format!("node {node} tells otherwise at {position}: {:?}", taken.events)
+                });
+            }
             return;
         }
         if self.open != Some(position.index) {
             return verdict
                 .violated("LogsAgree", || format!("node {node} has a command at {position}, others have none"));
         }
-        entry.steps.push(Step { command, reply, state: taken.state, deed: Deed::of(taken.command, taken.reply) });
+        let before = entry.state();
+        let (deed, events) = (Deed::of(taken.command, taken.reply), taken.events.len());
+        entry.steps.push(Step { command, reply, state: taken.state, deed, events });
+        if matches!(taken.reply, Reply::NotAll { .. }) && (before, events) != (taken.state, 0) {
+            verdict.violated("AllOrNothing", || format!("{position} did not do all, and changed something: {taken:?}"));
+        }
         self.states.insert(taken.state);
         self.once(position, taken.command, command, verdict);
-        self.grants.step(taken.moment, taken.command, taken.reply, verdict);
+        self.events.ask(taken.command);
+        self.events.log(position, taken.events);
+        self.grants.step(taken.moment, taken.command, taken.reply, taken.events, verdict);
     }
 
     /// Clients see to it that no two tries are the same bytes.
     fn once(&mut self, position: Position, command: &Command, digest: u64, verdict: &mut Verdict) {
-        if matches!(command, Command::Create { .. }) {
+        // Edges see to theirs, each in its life; they say that they are there again and again.
+        if matches!(command, Command::Create { .. } | Command::Presence { .. } | Command::Away { .. }) {
             return;
+        }
+        // A request that goes is taken back as often as it takes.
+        if matches!(command, Command::Detach { .. } | Command::Cancel { .. }) {
+            return;
+        }
+        if let Command::Wait(wait) = command {
+            self.asks.entry(value_digest(&wait.ask)).or_insert(position);
         }
         if let Some(before) = self.tries.insert(digest, position) {
             verdict.violated("AppliedOnce", || format!("{before} and {position} are one: {command:?}"));

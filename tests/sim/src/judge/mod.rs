@@ -16,10 +16,15 @@
 //! - `AppliedOnce`: a client's try is in the log once. (Clients see to it that no two tries are the same bytes.)
 //! - `NotEarly`, `EndedStaysEnded`, `DeadlinesStand`, `FencesGrow`, `TokensOnly`, `FreeIsGranted`,
 //!   `StaysShut`: see `grants`.
+//! - `FirstComeFirst`, `NobodyWaitsForFree`, `WaitsEndOnce`, `PlacesStand`, `UndeliveredIsUnheard`, `EdgesLapse`: see
+//!   `waiting`.
+//! - `AllOrNothing`: a BATCH that did not do all leaves the state as it was, and tells nothing.
+//! - `EventsAgree`: see `events`.
 //! - `VoteStands`: see `votes`.
 //! - `OutagesGiveBack`, `StuckTimeStands`: see `outages`.
-//! - `AckedIsLogged`: what a client was answered stands in the log, at its position, with that reply.
-//! - `SurelyNot`: what a client was told is surely without effect does not stand in the log.
+//! - `AckedIsLogged`: what a client was answered stands in the log, at its position, with that reply; what an edge answers
+//!   a waiting request came of a request of that token, at that position.
+//! - `SurelyNot`: what a client was told is surely without effect does not stand in the log, nor what an edge was.
 //!
 //! # Not promised
 //! - A tight bound on the clock's pace: from when a stamp was taken to when it is applied nobody tells. The checker's rule
@@ -28,13 +33,16 @@
 //! - A reason why. The first violation is the one to look at: of all [`VIOLATIONS_MAX`] are kept.
 
 mod acknowledged;
+mod events;
 mod grants;
 mod ledger;
+mod line;
 mod log;
 mod outages;
 #[cfg(test)]
 mod tests;
 mod votes;
+mod waiting;
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
@@ -46,7 +54,7 @@ use tenure_cluster::{LoadError, Moment, Stamp, StateMachine};
 pub use ledger::{Installed, Ledger};
 
 use crate::runtime;
-use log::{Place, Taken};
+use log::{Passed, Place, Taken};
 
 /// Kept of a run.
 const VIOLATIONS_MAX: usize = 20;
@@ -87,29 +95,50 @@ impl Watched {
     }
 }
 
+impl AsRef<Keyspace> for Watched {
+    fn as_ref(&self) -> &Keyspace {
+        &self.keyspace
+    }
+}
+
 impl StateMachine for Watched {
     type Command = Command;
     type Reply = Reply;
     type Event = Event;
     const FORMAT_VERSION: u16 = Keyspace::FORMAT_VERSION;
 
+    fn command_format(command: &Command) -> u16 {
+        Keyspace::command_format(command)
+    }
+
+    fn reply_format(reply: &Reply) -> u16 {
+        Keyspace::reply_format(reply)
+    }
+
+    fn state_format(&self) -> u16 {
+        self.keyspace.state_format()
+    }
+
     fn reply_bytes_max(command: &Command) -> usize {
         Keyspace::reply_bytes_max(command)
     }
 
     fn advance(&mut self, moment: &Moment, events: &mut Vec<Event>) {
+        let before = events.len();
         self.keyspace.advance(moment, events);
         if let Some(ledger) = Ledger::installed() {
-            let state = state_digest(&self.keyspace);
-            ledger.advanced(runtime::host(), runtime::now_ns(), &mut self.place, moment, state);
+            let passed = Passed { moment, events: &events[before..], state: state_digest(&self.keyspace) };
+            ledger.advanced(runtime::host(), runtime::now_ns(), &mut self.place, &passed);
         }
     }
 
     fn apply(&mut self, moment: &Moment, command: Command, events: &mut Vec<Event>) -> Reply {
         let Some(ledger) = Ledger::installed() else { return self.keyspace.apply(moment, command, events) };
+        let before = events.len();
         let reply = self.keyspace.apply(moment, command.clone(), events);
-        let state = state_digest(&self.keyspace);
-        ledger.applied(runtime::host(), &mut self.place, &Taken { moment, command: &command, reply: &reply, state });
+        let (state, told) = (state_digest(&self.keyspace), &events[before..]);
+        let taken = Taken { moment, command: &command, reply: &reply, events: told, state };
+        ledger.applied(runtime::host(), &mut self.place, &taken);
         reply
     }
 

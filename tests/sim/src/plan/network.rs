@@ -3,6 +3,9 @@
 use super::schedule::Schedule;
 use super::{Act, Way};
 
+/// Longer than the silence of an edge that is gone, and than that of a client.
+const FORSAKEN_MS: std::ops::RangeInclusive<u64> = 5_500..=7_500;
+
 impl Schedule<'_> {
     /// Cut, one way, and mended.
     pub(super) fn cut(&mut self, at_ms: u64, way: Way, for_ms: u64) {
@@ -99,6 +102,20 @@ impl Schedule<'_> {
             self.cut(at_ms, way, for_ms);
         }
         at_ms + for_ms
+    }
+
+    /// Two nodes are out of reach for so long that they are given up for it, though their processes live: one is not reached
+    /// by its peers, so that its edge lapses; one not by the clients, who seem to be gone.
+    pub(super) fn forsaken(&mut self, at_ms: u64) -> u64 {
+        let pair = self.some_nodes(2);
+        let (from_peers_ms, from_clients_ms) = (self.dice.in_range(FORSAKEN_MS), self.dice.in_range(FORSAKEN_MS));
+        for other in (1..=self.shape.nodes).filter(|other| *other != pair[0]) {
+            self.cut(at_ms, Way { from: pair[0], to: other }, from_peers_ms);
+            self.cut(at_ms, Way { from: other, to: pair[0] }, from_peers_ms);
+        }
+        self.cut(at_ms, Way { from: 0, to: pair[1] }, from_clients_ms);
+        self.cut(at_ms, Way { from: pair[1], to: 0 }, from_clients_ms);
+        at_ms + from_peers_ms.max(from_clients_ms)
     }
 
     /// Each node in turn is heard by nobody.

@@ -80,6 +80,7 @@ fn pause_ms(schedule: &mut Schedule<'_>, profile: &str) -> u64 {
 fn first(schedule: &mut Schedule<'_>, profile: &str, at_ms: u64) -> Option<u64> {
     match profile {
         "partitions" => Some(schedule.quiet_outage(at_ms)),
+        "flapping" => Some(schedule.forsaken(at_ms)),
         "disks" => Some(schedule.crawling_disks(at_ms)),
         "stalls" => Some(schedule.stale_stamp(at_ms)),
         _ => None,
@@ -174,7 +175,8 @@ fn partitions(schedule: &mut Schedule<'_>, at_ms: u64, choice: u64) -> u64 {
             let for_ms = schedule.long_ms();
             schedule.one_way(at_ms, for_ms)
         }
-        85..95 => schedule.mute_in_turn(at_ms),
+        85..91 => schedule.mute_in_turn(at_ms),
+        91..96 => schedule.forsaken(at_ms),
         _ => {
             // The node that the clients no longer reach goes on among its peers.
             let (node, for_ms) = (schedule.node(), schedule.long_ms());

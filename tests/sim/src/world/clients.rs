@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    async fn ask<T, F>(
+    pub(super) async fn ask<T, F>(
         &self,
         node: u64,
         patience: Duration,

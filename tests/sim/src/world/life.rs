@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tenure::edge::{Edge, Requests};
+use tenure::keyspace::{EdgeId, Event};
+use tenure_cluster::cluster::EventSink;
 use tenure_cluster::executor::Inline;
 use tenure_cluster::log::{LogStore, Writer};
 use tenure_cluster::start::Parts;
@@ -17,6 +20,7 @@ use super::disk::{Observed, Snapshots, drive};
 use super::router::Router;
 use super::site::{Node, Phase, Running, Site, config, log_options, member, wall};
 use super::stored::Stored;
+use crate::judge::Watched;
 use crate::runtime::{self, Rt, WORLD};
 
 /// Longest time in which a node must stop whose disk has failed.
@@ -36,6 +40,7 @@ pub(super) enum End {
 /// A node that was opened.
 struct Opened {
     node: Node,
+    edge: Edge<Watched, Rt>,
     writer: Arc<Mutex<Writer>>,
     log: LogStore<Rt>,
     found: Stored,
@@ -124,12 +129,24 @@ impl World {
             remedy: Remedy::default(),
             keep: Box::new(()),
         };
-        let node = Cluster::start(&config, parts, Arc::new(|_| {})).await?;
-        Ok(Opened { node, writer, log, found })
+        let requests = Arc::new(Requests::default());
+        let node = Cluster::start(&config, parts, self.listener(id, &requests)).await?;
+        let incarnation = self.below(u64::MAX);
+        let edge = Edge::new(EdgeId { node: id, incarnation }, node.clone(), requests);
+        Ok(Opened { node, edge, writer, log, found })
+    }
+
+    /// Hears what the machine of a node tells.
+    fn listener(&self, id: u64, requests: &Arc<Requests>) -> EventSink<Event> {
+        let (ledger, requests) = (self.0.ledger.clone(), Arc::clone(requests));
+        Arc::new(move |heard| {
+            ledger.heard(id, &heard);
+            requests.hear(heard);
+        })
     }
 
     fn opened(&self, id: u64, life: u64, opened: Opened) {
-        let Opened { node, writer, log, found } = opened;
+        let Opened { node, edge, writer, log, found } = opened;
         let (end, ended) = oneshot::channel();
         {
             let mut state = self.state();
@@ -138,7 +155,7 @@ impl World {
             if site.damaged {
                 self.0.ledger.violated("DamageIsRefused", format!("node {id} starts on a damaged log"));
             }
-            site.running = Some(Running { node: node.clone(), writer, _log: log, _end: end });
+            site.running = Some(Running { node: node.clone(), edge, writer, _log: log, _end: end });
         }
         let vote = found.vote.map_or((0, 0), |vote| (vote.term, vote.node.unwrap_or_default()));
         self.0.ledger.durable_vote(id, vote.0, vote.1);

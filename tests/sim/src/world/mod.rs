@@ -4,7 +4,7 @@
 //! World (this file: the handle)   acts (what a plan says)   life (starts, ends)   end, quiet (all is well again?)
 //!   site   one node's place: disk, snapshots, wall clock        disk, damage, stored   its log
 //!   router -> exchange -> ways (what becomes of a message), links (which connections stand, who is gone)
-//!   majority (when surely none worked together)
+//!   sockets (clients that wait, and what a node sees of their going)   majority (when surely none worked together)
 //! ```
 //! Real: the node, its log and all their code; messages go through their encoded form. Simulated: the disk below the log,
 //! the snapshot store (durable at once), the network, time. Invariants: what a host does, tasks of that host do, so a
@@ -25,6 +25,7 @@ mod majority;
 mod quiet;
 mod router;
 mod site;
+mod sockets;
 mod stored;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! When nothing goes wrong for a while: does every node answer at once, at the first try, and does the cluster clock go
-//! on as fast as true time?
+//! When nothing goes wrong for a while: does every node answer at once, at the first try, does the cluster clock go on as
+//! fast as true time, and does one who waits behind many who are gone hold as soon as it is its turn?
 //!
 //! While things go wrong nobody can say how long anything may take, and a client that tries again hides what is slow:
 //! so a wake-up that was lost, or a clock that stands still without a cause, shows here alone. All clocks are true, all
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tenure::keyspace::{Acquire, Command, Reply, token_hash};
 
 use super::World;
-use crate::runtime;
+use crate::runtime::{self, WORLD};
 
 /// How often each node is asked.
 const ROUNDS: u64 = 3;
@@ -24,6 +24,10 @@ const HOPS: u64 = 16;
 const SLACK_MS: u64 = 60;
 /// The clock is at most so much slower than true time, percent: two clocks, and rounding, of which none is off now.
 const SLOW_PERCENT: u64 = 1;
+/// So many wait before one that lives, and go: half of them before the lease is given back, half as it is.
+const DEAD: u64 = 16;
+/// For so long at most.
+const CROWD_MS: u64 = 5_000;
 const MS: u64 = 1_000_000;
 
 impl World {
@@ -63,8 +67,47 @@ impl World {
                 }
             }
         }
+        for (node, _) in self.nodes() {
+            lines.extend(self.pass_over_the_dead(node, prompt_ms).await);
+        }
         self.0.coverage.add("quiet_rounds", ROUNDS);
         lines
+    }
+
+    /// Whoever waits at `node` behind a crowd that is gone holds soon after the lease is given back: who went before is
+    /// passed over; who goes in that moment is granted it and returns it, for the word of each is under way by then.
+    async fn pass_over_the_dead(&self, node: u64, prompt_ms: u64) -> Option<String> {
+        let (key, ids) = (format!("quiet-crowd-{node}"), self.ids());
+        let (patience, prompt) = (Duration::from_millis(CROWD_MS), Duration::from_millis(prompt_ms));
+        self.submit(node, Command::Acquire(ask(&key, "holder", CROWD_MS)), patience).await.ok()?;
+        for (who, at) in (0..DEAD).zip(ids.iter().cycle().copied()) {
+            let (world, ask) = (self.clone(), ask(&key, &format!("{who}"), TTL_MS));
+            let goes = if who < DEAD / 2 { prompt } else { 2 * prompt };
+            runtime::spawn_on(WORLD, async move {
+                tokio::select! { biased;
+                    _ = world.wait(at, ask, CROWD_MS, patience) => {}
+                    () = runtime::sleep(goes) => world.0.coverage.fired("quiet_dead"),
+                }
+            });
+        }
+        // All stand before the one that lives.
+        runtime::sleep(prompt).await;
+        let given_back = async {
+            // A hop later than the last of them went: no node may take a client for there that is not.
+            runtime::sleep(prompt + Duration::from_micros(self.0.shape.hop_us.1)).await;
+            let release = Command::Release { key: key.as_str().into(), token: token_hash(&key, "holder"), fence: None };
+            let asked_ns = runtime::now_ns();
+            drop(self.submit(node, release, patience).await);
+            asked_ns
+        };
+        let live = async {
+            let came = self.wait(node, ask(&key, "live", TTL_MS), CROWD_MS, patience).await;
+            (came.is_ok_and(|it| matches!(it.reply, Reply::Op(reply) if reply.result)), runtime::now_ns())
+        };
+        let ((held, at_ns), asked_ns) = futures_util::future::join(live, given_back).await;
+        let took_ms = at_ns.saturating_sub(asked_ns) / MS;
+        let late = !held || took_ms > 2 * prompt_ms;
+        late.then(|| format!("behind {DEAD} who went, node {node}: held {held}, {took_ms} ms after the release"))
     }
 
     fn is_prompt(&self, what: &str, node: u64, asked_ns: u64, prompt_ms: u64, right: bool, lines: &mut Vec<String>) {
@@ -79,15 +122,19 @@ impl World {
 }
 
 fn acquire(key: &str) -> Command {
-    Command::Acquire(Acquire {
+    Command::Acquire(ask(key, "quiet", TTL_MS))
+}
+
+fn ask(key: &str, token: &str, ttl_ms: u64) -> Acquire {
+    Acquire {
         key: key.into(),
         owner: Arc::from("quiet"),
-        token: token_hash(key, "quiet"),
-        ttl_ms: TTL_MS as i64,
+        token: token_hash(key, token),
+        ttl_ms: i64::try_from(ttl_ms).unwrap_or(i64::MAX),
         create: true,
         note: None,
         min_hold_ms: None,
         delay_ms: None,
         once: true,
-    })
+    }
 }

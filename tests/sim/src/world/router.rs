@@ -9,7 +9,9 @@ use std::sync::Weak;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tenure_cluster::FEATURE_LEVEL;
 use tenure_cluster::codec::{self, Kind};
+use tenure_cluster::hello::{HelloV1, PurposeV1};
 use tenure_cluster::peer::{PeerAnswerV1, PeerRequestV1};
 use tenure_cluster::raft::NodeId;
 use tenure_cluster::transport::{LinkState, Peer, SnapshotOffer, Transport, TransportError};
@@ -39,6 +41,25 @@ fn failed(id: NodeId, failure: Failure) -> TransportError {
     match failure {
         Failure::NotSent => unreachable(id),
         Failure::Broken => TransportError::Broken { id, why: "reset".to_owned() },
+    }
+}
+
+/// What every node says of itself: the simulated nodes are all of this build.
+fn said(node: NodeId) -> HelloV1 {
+    HelloV1 {
+        protocol_min: 1,
+        protocol_max: 1,
+        group: 0,
+        cluster: None,
+        node,
+        incarnation: 0,
+        empty: false,
+        admitted_at: 0,
+        client: String::new(),
+        peer: String::new(),
+        feature_level: FEATURE_LEVEL,
+        build: String::new(),
+        purpose: PurposeV1::Requests,
     }
 }
 
@@ -180,7 +201,7 @@ impl Transport for Router {
         let state = world.state();
         let site = &state.sites[&self.from];
         let stands = |id| site.life == self.life && state.links.stands(self.from, id);
-        let link = |id: &NodeId| (*id, LinkState { connected: stands(*id), ..LinkState::default() });
+        let link = |id: &NodeId| (*id, LinkState { connected: stands(*id), hello: Some(said(*id)), trouble: None });
         site.known.iter().map(link).collect()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use checker::Dice;
+use tenure::edge::Edge;
 use tenure_cluster::log::{LogOptions, LogStore, Writer};
 use tenure_cluster::raft::{Member, NodeId};
 use tenure_cluster::simdisk::{Fault, SimDisk};
@@ -45,6 +46,7 @@ pub(super) enum Phase {
 /// What runs of a node in one life.
 pub(super) struct Running {
     pub(super) node: Node,
+    pub(super) edge: Edge<Watched, Rt>,
     pub(super) writer: Arc<Mutex<Writer>>,
     pub(super) _log: LogStore<Rt>,
     /// Dropped with the life.

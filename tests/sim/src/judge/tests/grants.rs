@@ -13,7 +13,7 @@ use super::{TTL_MS, acquire, key, moment, release, renew};
 fn judged(steps: &[(u64, Command, Reply)]) -> Vec<String> {
     let (mut grants, mut verdict) = (Grants::default(), Verdict::default());
     for (index, (at_ms, command, reply)) in steps.iter().enumerate() {
-        grants.step(&moment(index as u64, *at_ms), command, reply, &mut verdict);
+        grants.step(&moment(index as u64, *at_ms), command, reply, &[], &mut verdict);
     }
     let mut laws: Vec<String> = verdict.0.into_iter().map(|violation| violation.law).collect();
     laws.dedup();
@@ -150,9 +150,12 @@ fn the_real_machine_breaks_no_law() {
             _ => Command::Batch(vec![Command::Get { key: key() }, Command::Check { key: key(), fence }]),
         };
         let moment = moment(index, at_ms);
-        keyspace.advance(&moment, &mut Vec::new());
-        let reply = keyspace.apply(&moment, command.clone(), &mut Vec::new());
-        grants.step(&moment, &command, &reply, &mut verdict);
+        let mut events = Vec::new();
+        keyspace.advance(&moment, &mut events);
+        grants.passed(&moment, &events, &mut verdict);
+        events.clear();
+        let reply = keyspace.apply(&moment, command.clone(), &mut events);
+        grants.step(&moment, &command, &reply, &events, &mut verdict);
         if let Reply::Op(OpReply { fence: Some(now), .. }) = &reply {
             fence = *now;
         }

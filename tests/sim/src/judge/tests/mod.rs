@@ -2,6 +2,8 @@
 
 mod grants;
 mod outages;
+mod told;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use checker::{Answer, Call, Live, Operation, Outcome, Position as Witnessed, Wit
 use tenure::keyspace::{Acquire, Command, Key, Keyspace, Reply, TokenHash};
 use tenure_cluster::{Moment, Position, Stamp, StateMachine};
 
-use super::log::{Place, Taken};
+use super::log::{Passed, Place, Taken};
 use super::{Ledger, Watched, state_digest};
 
 const EPOCH_MS: u64 = 1_000_000;
@@ -38,15 +40,18 @@ impl<'a> Node<'a> {
     }
 
     fn begin(&mut self, moment: &Moment, now_ms: u64) {
-        self.keyspace.advance(moment, &mut Vec::new());
-        let state = state_digest(&self.keyspace);
-        self.ledger.advanced(self.id, now_ms * 1_000_000, &mut self.place, moment, state);
+        let mut events = Vec::new();
+        self.keyspace.advance(moment, &mut events);
+        let passed = Passed { moment, events: &events, state: state_digest(&self.keyspace) };
+        self.ledger.advanced(self.id, now_ms * 1_000_000, &mut self.place, &passed);
     }
 
     fn one(&mut self, moment: &Moment, command: &Command) -> Reply {
-        let reply = self.keyspace.apply(moment, command.clone(), &mut Vec::new());
+        let mut events = Vec::new();
+        let reply = self.keyspace.apply(moment, command.clone(), &mut events);
         let state = state_digest(&self.keyspace);
-        self.ledger.applied(self.id, &mut self.place, &Taken { moment, command, reply: &reply, state });
+        let taken = Taken { moment, command, reply: &reply, events: &events, state };
+        self.ledger.applied(self.id, &mut self.place, &taken);
         reply
     }
 
