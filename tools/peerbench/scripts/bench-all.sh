@@ -68,7 +68,7 @@ part() { # PART TARGET
       run "$target" w2 --leases "$n" --secs "$secs" --ttl "$([ "$target" = zk ] && echo 40 || echo 600)"
       case $target in tenure | etcd) run "$target" w2 --leases "$n" --secs "$secs" --pin leader ;; esac
     done ;;
-    w3) for c in 2 64; do run "$target" w3 --clients "$c" --secs "$secs"; done ;;
+    w3) for c in 2 8 64; do run "$target" w3 --clients "$c" --secs "$secs"; done ;;
     w4) run "$target" w4 --secs "$secs"
       if leads "$target"; then
         run "$target" w4 --secs "$secs" --pin leader

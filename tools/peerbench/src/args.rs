@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::tenure::LockWait;
 use crate::work::Pin;
 
 /// Load generator for lease and lock stores. Prints one JSON line per result
@@ -128,6 +129,9 @@ pub enum Work {
         secs: f64,
         #[arg(long, value_enum, default_value = "any")]
         pin: Pin,
+        /// How a client of tenure waits; others have one way
+        #[arg(long, value_enum, default_value = "line")]
+        wait: LockWait,
     },
     /// Reads of a lock's holder
     W4 {

@@ -30,7 +30,13 @@ use work::Ctx;
 async fn main() -> Result<()> {
     raise_fd_limit();
     match Cli::parse().command {
-        Command::Tenure(store) => run("tenure", Arc::new(tenure::Tenure::new(loopback(&store)?)), store).await,
+        Command::Tenure(store) => {
+            let wait = match store.work {
+                Work::W3 { wait, .. } => wait,
+                _ => tenure::LockWait::Line,
+            };
+            run("tenure", Arc::new(tenure::Tenure::new(loopback(&store)?, wait)), store).await
+        }
         Command::Etcd(store) => run("etcd", Arc::new(etcd::Etcd::new(loopback(&store)?)), store).await,
         Command::Zk(store) => run("zk", Arc::new(zk::Zk::new(loopback(&store)?)), store).await,
         Command::Redis(store) => run("redis", Arc::new(rds::Redis::new(loopback(&store)?, false)), store).await,
@@ -73,7 +79,13 @@ async fn run(name: &str, target: Arc<dyn Target>, store: Store) -> Result<()> {
         Work::W2 { leases, workers, conns, secs, pin, ttl } => {
             work::w2(&ctx, leases, workers, conns, secs, pin, ttl).await
         }
-        Work::W3 { clients, secs, pin } => work::w3(&ctx, clients, secs, pin).await,
+        Work::W3 { clients, secs, pin, wait } => {
+            let mut ctx = ctx;
+            if name == "tenure" {
+                ctx.head.extend(obj(json!({"wait": format!("{wait:?}")})));
+            }
+            work::w3(&ctx, clients, secs, pin).await
+        }
         Work::W4 { clients, secs, pin, stale_ok } => work::w4(&ctx, clients, secs, pin, stale_ok).await,
         Work::W5 { rate, before, attempt_ms, fresh } => work::w5(&ctx, rate, before, attempt_ms, fresh).await,
         Work::W6 { leases, ttl, conns, sample } => work::w6(&ctx, leases, ttl, conns, sample).await,

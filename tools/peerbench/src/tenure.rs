@@ -26,16 +26,31 @@ use crate::target::{Conn, Lease, Target, locked};
 
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 const STATUS_MAX: Duration = Duration::from_secs(2);
-/// Waiting for a lock is trying again this often: the same as for Redis.
+/// With [`LockWait::Poll`]: the same as for Redis.
 const RETRY: Duration = Duration::from_millis(10);
+/// With a place in the line: how long one call waits. Asked again with the same token, the place is kept.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// How a client waits for a lock that another holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LockWait {
+    /// One ACQUIRE with `wait_ms`: it stands in the key's line, and its answer is the grant. The wait is shorter than the
+    /// ttl, so the time before it asked plus the ttl is a deadline of its own.
+    Line,
+    /// The same, and a RENEW before the lock counts as had, as tenure's own clients do.
+    Proved,
+    /// ACQUIRE again every 10 ms, as with Redis.
+    Poll,
+}
 
 pub struct Tenure {
     endpoints: Vec<String>,
+    wait: LockWait,
 }
 
 impl Tenure {
-    pub fn new(endpoints: Vec<String>) -> Self {
-        Tenure { endpoints }
+    pub fn new(endpoints: Vec<String>, wait: LockWait) -> Self {
+        Tenure { endpoints, wait }
     }
 }
 
@@ -47,7 +62,7 @@ impl Target for Tenure {
 
     async fn leader(&self) -> Result<Option<usize>> {
         for (i, endpoint) in self.endpoints.iter().enumerate() {
-            let conn = TenureConn::new(endpoint);
+            let conn = TenureConn::new(endpoint, self.wait);
             let status = timeout(STATUS_MAX, conn.send("GET", "/v1/status", Bytes::new())).await;
             if let Ok(Ok(status)) = status {
                 let status: Value = serde_json::from_slice(&status)?;
@@ -60,7 +75,7 @@ impl Target for Tenure {
     }
 
     async fn connect(&self, endpoint: usize, _ttl: Duration) -> Result<Arc<dyn Conn>> {
-        let conn = TenureConn::new(&self.endpoints[endpoint]);
+        let conn = TenureConn::new(&self.endpoints[endpoint], self.wait);
         let first = conn.open().await?;
         locked(&conn.idle).push(first);
         Ok(Arc::new(conn))
@@ -68,7 +83,7 @@ impl Target for Tenure {
 
     /// No connection is made before it is needed: a node that is down is found by the first try.
     async fn connect_ha(&self, first: usize, _ttl: Duration) -> Result<Arc<dyn Conn>> {
-        Ok(Arc::new(TenureConn::new(&self.endpoints[first])))
+        Ok(Arc::new(TenureConn::new(&self.endpoints[first], self.wait)))
     }
 }
 
@@ -76,6 +91,7 @@ type Link = SendRequest<Full<Bytes>>;
 
 pub struct TenureConn {
     endpoint: String,
+    wait: LockWait,
     idle: Mutex<Vec<Link>>,
     /// The fence of each grant, by lease and key.
     fences: Mutex<HashMap<(u64, String), u64>>,
@@ -90,8 +106,8 @@ struct Answer {
 }
 
 impl TenureConn {
-    fn new(endpoint: &str) -> Self {
-        TenureConn { endpoint: endpoint.to_string(), idle: Mutex::default(), fences: Mutex::default() }
+    fn new(endpoint: &str, wait: LockWait) -> Self {
+        TenureConn { endpoint: endpoint.to_string(), wait, idle: Mutex::default(), fences: Mutex::default() }
     }
 
     async fn open(&self) -> Result<Link> {
@@ -135,6 +151,22 @@ impl TenureConn {
         self.command("/v1/OP", &json!({"key": key, "operation": operation, "args": args})).await
     }
 
+    /// Stands in the line for `wait`, or asks once; what the node answers if that is no grant.
+    async fn ask(&self, lease: &Lease, key: &str, wait: Duration) -> Result<Option<String>> {
+        let token = token(lease);
+        let mut args = json!({"owner": token, "token": token, "ttl_ms": ms(lease.ttl), "create": true});
+        if !wait.is_zero() {
+            args["wait_ms"] = ms(wait).into();
+        }
+        let answer = self.op("ACQUIRE", key, args).await?;
+        if answer.result != true {
+            return Ok(Some(answer.reason.unwrap_or_default()));
+        }
+        let fence = answer.fence.context("ACQUIRE answered true without a fence")?;
+        locked(&self.fences).insert((lease.id, key.to_string()), fence);
+        Ok(None)
+    }
+
     fn fence(&self, lease: &Lease, key: &str) -> Result<u64> {
         locked(&self.fences).get(&(lease.id, key.to_string())).copied().with_context(|| format!("{key} is not held"))
     }
@@ -164,15 +196,7 @@ impl Conn for TenureConn {
     }
 
     async fn acquire(&self, lease: &Lease, key: &str) -> Result<bool> {
-        let token = token(lease);
-        let args = json!({"owner": token, "token": token, "ttl_ms": ms(lease.ttl), "create": true});
-        let answer = self.op("ACQUIRE", key, args).await?;
-        if answer.result != true {
-            return Ok(false);
-        }
-        let fence = answer.fence.context("ACQUIRE answered true without a fence")?;
-        locked(&self.fences).insert((lease.id, key.to_string()), fence);
-        Ok(true)
+        Ok(self.ask(lease, key, Duration::ZERO).await?.is_none())
     }
 
     async fn release(&self, lease: &Lease, key: &str) -> Result<()> {
@@ -201,8 +225,19 @@ impl Conn for TenureConn {
     }
 
     async fn lock_wait(&self, lease: &Lease, name: &str) -> Result<String> {
-        while !self.acquire(lease, name).await? {
-            sleep(RETRY).await;
+        if self.wait == LockWait::Poll {
+            while !self.acquire(lease, name).await? {
+                sleep(RETRY).await;
+            }
+            return Ok(name.to_string());
+        }
+        while let Some(reason) = self.ask(lease, name, WAIT).await? {
+            if reason != "wait_timeout" {
+                bail!("no place in the line: {reason}");
+            }
+        }
+        if self.wait == LockWait::Proved {
+            self.renew(lease, name).await?;
         }
         Ok(name.to_string())
     }
