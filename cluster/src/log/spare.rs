@@ -193,7 +193,7 @@ fn zeroed(disk: &dyn Disk, path: &Path, bytes: u64) -> io::Result<()> {
     let mut offset = 0;
     while offset < bytes {
         let slice = (bytes - offset).min(ZEROS as u64);
-        file.write_at(&zeros[..slice as usize], offset)?;
+        file.grow_at(&zeros[..slice as usize], offset)?;
         file.sync_data()?;
         offset += slice;
     }
