@@ -25,6 +25,7 @@ pub use format::{Belonging, ClusterId, Identity, hex};
 
 use crate::codec::DecodeError;
 use crate::error::{OpenError, Remedy};
+use crate::file_lock::FileLock;
 use crate::raft::NodeId;
 use crate::sealed;
 
@@ -57,7 +58,7 @@ pub struct DataDir {
     path: PathBuf,
     identity: Mutex<Identity>,
     is_new: bool,
-    lock: File,
+    _lock: FileLock,
 }
 
 impl DataDir {
@@ -79,7 +80,7 @@ impl DataDir {
         // What was there before the lock may have been another process at founding it.
         let found = survey(path)?;
         let identity = if found.identity { load(path, node_id)? } else { make_new(path, node_id, founding)? };
-        Ok(Self { path: path.to_path_buf(), identity: Mutex::new(identity), is_new: !found.identity, lock })
+        Ok(Self { path: path.to_path_buf(), identity: Mutex::new(identity), is_new: !found.identity, _lock: lock })
     }
 
     /// Whose it is.
@@ -146,13 +147,6 @@ impl DataDir {
     #[must_use]
     pub fn snapshot_dir(&self) -> PathBuf {
         self.path.join(SNAPSHOTS)
-    }
-}
-
-impl Drop for DataDir {
-    fn drop(&mut self) {
-        // Closing alone would leave it locked while a child process that is being started still has the file.
-        drop(self.lock.unlock());
     }
 }
 
@@ -239,15 +233,14 @@ fn names(path: &Path) -> Result<Vec<String>, OpenError> {
     names.collect::<io::Result<_>>().map_err(io_error(path, NOT_READABLE))
 }
 
-fn lock(path: &Path) -> Result<File, OpenError> {
+fn lock(path: &Path) -> Result<FileLock, OpenError> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true);
     let file = options.open(path.join(LOCK)).map_err(io_error(path, NOT_WRITABLE))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: path.to_path_buf() }),
-        Err(TryLockError::Error(error)) => Err(io_error(path, "cannot be locked")(error)),
-    }
+    FileLock::try_of(file).map_err(|error| match error {
+        TryLockError::WouldBlock => OpenError::Locked { path: path.to_path_buf() },
+        TryLockError::Error(error) => io_error(path, "cannot be locked")(error),
+    })
 }
 
 fn load(path: &Path, node_id: Option<NodeId>) -> Result<Identity, OpenError> {

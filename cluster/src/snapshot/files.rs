@@ -117,6 +117,7 @@ pub(super) fn wait_released(dir: &Path) -> Result<(), SnapshotError> {
     wait_unlocked(&path).map_err(io_error(&path, "take the lock that the store held"))
 }
 
+#[expect(clippy::disallowed_methods, reason = "it is unlocked before it is closed")]
 fn wait_unlocked(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     match file.try_lock() {
@@ -138,23 +139,23 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::file_lock::FileLock;
 
     #[test]
     fn the_lock_is_waited_for() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join(SLED_DATA);
-        let holder = File::create(&path).unwrap();
-        holder.lock().unwrap();
+        let holder = FileLock::try_of(File::create(&path).unwrap()).unwrap();
         let let_go = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 wait_released(dir.path()).unwrap();
                 assert!(let_go.load(Ordering::SeqCst), "returned while it was held");
                 // And it is free for whoever comes next.
-                File::open(&path).unwrap().try_lock().unwrap();
+                FileLock::try_of(File::open(&path).unwrap()).unwrap();
             });
             let_go.store(true, Ordering::SeqCst);
-            holder.unlock().unwrap();
+            drop(holder);
         });
     }
 }
