@@ -12,6 +12,7 @@ use crate::cluster::{Cluster, Role};
 use crate::counter::{Command, Counter};
 use crate::error::SubmitError;
 use crate::identity::hex;
+use crate::level::FEATURE_LEVEL;
 use crate::peer_config::Startup;
 use crate::raft::NodeId;
 
@@ -308,7 +309,7 @@ fn the_level_rises_once_every_build_supports_it_and_stays() {
         world.start(3, "peer-3", &new);
         assert_eq!(waiting.await.unwrap(), 3 * sum, "it is ordered once the level is reached");
         for id in 1..=3 {
-            until("the level", || level(id).filter(|level| *level == 2)).await;
+            until("the level", || level(id).filter(|level| *level == FEATURE_LEVEL)).await;
         }
         for _ in 0..60 {
             leader(&world, &[1, 2, 3]).await.submit(Command::Padded(vec![1; 1_000])).await.unwrap();
@@ -318,9 +319,9 @@ fn the_level_rises_once_every_build_supports_it_and_stays() {
         world.kill(3);
         world.start(3, "peer-3", &old);
         let line = until("a refusal", || world.refusal(3)).await;
-        assert!(line.contains("level 2") && line.contains("start a newer build"), "{line}");
+        assert!(line.contains(&format!("level {FEATURE_LEVEL}")) && line.contains("start a newer build"), "{line}");
         world.start(3, "peer-3", &new);
         works(&world, &[1, 2, 3]).await;
-        assert!((1..=3).all(|id| level(id) == Some(2)));
+        assert!((1..=3).all(|id| level(id) == Some(FEATURE_LEVEL)));
     });
 }

@@ -125,7 +125,13 @@ impl Keeper {
     /// One round of tries and, if one has success, the connection's life; else a pause.
     async fn turn(&mut self) {
         let Some(own) = self.own.borrow_and_update().clone() else { return };
-        let names = self.names.borrow_and_update().clone();
+        let (names, are_new) = {
+            let names = self.names.borrow_and_update();
+            (names.clone(), names.has_changed())
+        };
+        if are_new {
+            self.forget_suspicion();
+        }
         match self.reach(&own, &names).await {
             Ok(reached) => {
                 self.set_gone(false);
@@ -267,7 +273,8 @@ impl Keeper {
         tokio::select! {
             () = sleep(pause) => {}
             _ = self.own.changed() => {}
-            Ok(()) = self.names.changed() => self.forget_suspicion(),
+            // Looked at by the next round, as a change that came before this pause.
+            Ok(()) = self.names.changed() => self.names.mark_changed(),
             () = self.link.nudge.notified() => {
                 // It runs, perhaps elsewhere: look everywhere.
                 if let Some(suspect) = &mut self.suspect {
@@ -277,9 +284,10 @@ impl Keeper {
         }
     }
 
-    /// It is expected elsewhere now: that nobody is where it was means nothing.
+    /// It is expected elsewhere now: that nobody is where it was means nothing, nor that connections there did not last.
     fn forget_suspicion(&mut self) {
         self.suspect = None;
+        self.damped = Duration::ZERO;
         self.set_gone(false);
         self.pauses.restart();
     }

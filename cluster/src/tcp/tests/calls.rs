@@ -92,9 +92,7 @@ async fn without_a_connection_a_call_fails_at_once() {
     let a = start(1, &Node::echo());
     let unknown = call(&a, 2, "x").await.unwrap_err();
     assert!(matches!(&unknown, TransportError::Unreachable { id: 2, why } if why.contains("none of the peers")));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let (_kept, address) = closed();
     a.transport().know(vec![at(2, address)]);
     trouble(&a, 2, "refused").await;
     let refused = call(&a, 2, "x").await.unwrap_err();

@@ -68,7 +68,8 @@ async fn a_killed_process_is_gone_within_milliseconds() {
         gone_is(&mut gone, &[]).await;
     }
     println!("a killed peer was noticed after {fastest:?} at best");
-    assert!(fastest < Duration::from_millis(200), "{fastest:?}");
+    // Its silence alone would tell after 3.5 s.
+    assert!(fastest < Duration::from_secs(1), "{fastest:?}");
 }
 
 #[tokio::test]
@@ -100,6 +101,20 @@ async fn whoever_was_never_there_is_not_gone() {
     assert!(a.transport().gone().borrow().is_empty());
 }
 
+/// Returns once a call is answered: on a loaded machine a hasty connection may be given up by itself.
+async fn heard(a: &TcpPeers) {
+    let heard = async {
+        loop {
+            connected(a, 2).await;
+            if call(a, 2, "heard").await.is_ok() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, heard).await.expect("no call is answered");
+}
+
 #[tokio::test]
 async fn silence_is_not_gone() {
     let b = start_as(hello(2), &Node::echo(), hasty());
@@ -110,11 +125,18 @@ async fn silence_is_not_gone() {
     let a = start_as(hello(1), &Node::echo(), hasty());
     let gone = a.transport().gone();
     a.transport().know(vec![at(2, proxy.address)]);
-    connected(&a, 2).await;
-    call(&a, 2, "heard").await.unwrap();
-    silent.store(true, Ordering::Relaxed);
-    let error = call(&a, 2, "unheard").await.unwrap_err();
-    assert!(matches!(error, TransportError::Broken { .. }), "{error}");
+    let unheard = async {
+        loop {
+            silent.store(false, Ordering::Relaxed);
+            heard(&a).await;
+            silent.store(true, Ordering::Relaxed);
+            // Surely not sent: the connection was given up just before.
+            if let TransportError::Broken { .. } = call(&a, 2, "unheard").await.unwrap_err() {
+                return;
+            }
+        }
+    };
+    timeout(LIMIT, unheard).await.expect("no call breaks");
     // Found silent, then dialled again in vain: connected to, and not greeted.
     trouble(&a, 2, "no greeting").await;
     assert!(!gone.has_changed().unwrap(), "never gone: {:?}", gone.borrow());

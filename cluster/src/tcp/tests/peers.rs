@@ -20,8 +20,9 @@ async fn a_changed_address_is_dialled_anew() {
 async fn hints_are_tried_and_the_right_node_is_believed() {
     let (_kept, dead) = closed();
     let (other, second) = (start(3, &Node::echo()), Node::echo());
-    let b = start(2, &second);
-    let a = start(1, &Node::echo());
+    let b = start_as(hello(2), &second, Pace { silence: LIMIT, ..Pace::default() });
+    // Its own life is not to be said in between: those would be frames too.
+    let a = start_as(hello(1), &Node::echo(), Pace { alive: LIMIT, ..Pace::default() });
     let mut peer = at(2, dead);
     peer.hints = vec!["no-port".to_owned(), other.address().to_string(), format!("localhost:{}", b.address().port())];
     a.transport().know(vec![peer.clone()]);

@@ -125,7 +125,9 @@ async fn a_snapshot_cut_on_the_way_is_never_short() {
         let bytes = offer.bytes;
         io::copy(&mut offer.source.take(bytes), &mut io::sink()).map(|copied| (copied, bytes))
     });
-    let (a, b) = (start(1, &Node::echo()), start(2, &node));
+    // Its own life is not to be said in between: that would be counted too.
+    let a = start_as(hello(1), &Node::echo(), Pace { alive: LIMIT, ..Pace::default() });
+    let b = start(2, &node);
     let bytes = MIB;
     let passed = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&passed);
@@ -202,6 +204,9 @@ async fn a_source_that_fails_or_is_short_breaks_the_snapshot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_store_holds_the_sender_back() {
+    // Longer than its sender would bear silence, which is longer than a loaded machine keeps somebody silent who is not.
+    const HELD: Duration = Duration::from_secs(6);
+    let pace = || Pace { snapshot_silence: Duration::from_secs(4), alive: hasty().alive, ..Pace::default() };
     let total = 48 * MIB;
     let (source, read) = Pattern::of(total);
     let (far, too_far) = mpsc::sync_channel::<()>(1);
@@ -210,12 +215,12 @@ async fn a_slow_store_holds_the_sender_back() {
         let mut first = [0; 1];
         offer.source.read_exact(&mut first).unwrap();
         // The sender must not go on while nothing is taken.
-        let ran_ahead = too_far.lock().unwrap().recv_timeout(Duration::from_millis(1500)).is_ok();
+        let ran_ahead = too_far.lock().unwrap().recv_timeout(HELD).is_ok();
         let copied = io::copy(&mut offer.source, &mut io::sink()).unwrap();
         (ran_ahead, copied + 1)
     });
-    // It says that it is alive meanwhile, for longer than its sender would bear silence.
-    let (a, b) = (start_as(hello(1), &Node::echo(), hasty()), start_as(hello(2), &node, hasty()));
+    // It says that it is alive meanwhile.
+    let (a, b) = (start_as(hello(1), &Node::echo(), pace()), start_as(hello(2), &node, pace()));
     let watching = std::thread::spawn(move || {
         while read.load(Ordering::Relaxed) < 24 * MIB {
             std::thread::yield_now();

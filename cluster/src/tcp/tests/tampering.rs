@@ -13,6 +13,29 @@ use super::super::limits::FRAME_BYTES_MAX;
 use super::proxy::{Fate, Proxy, Rule, Way};
 use super::*;
 
+/// Flips a bit of that byte of a greeting and one call: whether the call was answered, and how often the byte came by.
+async fn flip(b: &TcpPeers, second: &Node, way: Way, at_byte: usize, command: Bytes) -> (bool, usize) {
+    let flipped = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&flipped);
+    let rule: Rule = Arc::new(move |now, before, bytes| {
+        if now == way && (before..before + bytes.len()).contains(&at_byte) {
+            bytes[at_byte - before] ^= 0x10;
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        Fate::Pass
+    });
+    let proxy = Proxy::start(b.address(), rule).await;
+    // No word but the call's: what comes after it is not counted.
+    let a = start_as(hello(1), &Node::echo(), Pace { alive: LIMIT, ..hasty() });
+    a.transport().know(vec![at(2, proxy.address)]);
+    link(&a, 2, |state| state.connected || state.trouble.is_some()).await;
+    let answered = call(&a, 2, command.clone()).await.is_ok();
+    a.close().await;
+    let seen = second.seen().iter().filter(|seen| **seen == command).count();
+    assert!(seen <= 1 && (!answered || seen == 1));
+    (answered, flipped.load(Ordering::Relaxed))
+}
+
 /// Flips a bit of each byte of a greeting and one call in turn, each way: nobody ever believes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_byte_is_never_believed() {
@@ -20,26 +43,17 @@ async fn a_changed_byte_is_never_believed() {
     let b = start_as(hello(2), &second, hasty());
     for way in [Way::There, Way::Back] {
         for at_byte in 0.. {
-            let flipped = Arc::new(AtomicUsize::new(0));
-            let counted = Arc::clone(&flipped);
-            let rule: Rule = Arc::new(move |now, before, bytes| {
-                if now == way && (before..before + bytes.len()).contains(&at_byte) {
-                    bytes[at_byte - before] ^= 0x10;
-                    counted.fetch_add(1, Ordering::Relaxed);
+            let mut tries = 1..=10;
+            let (answered, flipped) = loop {
+                let again = tries.next().expect("no call is answered, though nothing was changed");
+                let command = Bytes::from(format!("{way:?} {at_byte} {again}"));
+                let came = flip(&b, &second, way, at_byte, command).await;
+                // Else a connection was given up before the byte came: on a loaded machine the hasty do so.
+                if came != (false, 0) {
+                    break came;
                 }
-                Fate::Pass
-            });
-            let proxy = Proxy::start(b.address(), rule).await;
-            // No word but the call's: what comes after it is not counted.
-            let a = start_as(hello(1), &Node::echo(), Pace { alive: LIMIT, ..hasty() });
-            a.transport().know(vec![at(2, proxy.address)]);
-            link(&a, 2, |state| state.connected || state.trouble.is_some()).await;
-            let command = Bytes::from(format!("{way:?} {at_byte}"));
-            let answered = call(&a, 2, command.clone()).await.is_ok();
-            a.close().await;
-            let seen = second.seen().iter().filter(|seen| **seen == command).count();
-            assert!(seen <= 1 && (!answered || seen == 1));
-            if flipped.load(Ordering::Relaxed) == 0 {
+            };
+            if flipped == 0 {
                 assert!(answered && at_byte > 150, "byte {at_byte}");
                 break;
             }
@@ -139,6 +153,7 @@ async fn words_sent_back_are_refused() {
     };
     tokio::select! {
         () = reflecting => {}
-        line = trouble(&a, 2, "greeting") => assert!(line.contains("proof is none"), "{line}"),
+        // On a busy machine a first greeting may be too slow for another reason to be told.
+        line = trouble(&a, 2, "proof is none") => assert!(line.contains("greeting"), "{line}"),
     }
 }
