@@ -20,6 +20,8 @@ use tokio::sync::mpsc;
 const NEVER_MS: u64 = 600_000;
 /// Ends a test that hangs.
 const HANG: Duration = Duration::from_secs(60);
+/// A limit that is to be reached: long after the job of a loaded machine has said that it is up.
+const LIMIT_MS: u64 = 3_500;
 
 /// A job under test.
 struct Job {
@@ -100,7 +102,7 @@ async fn start(command: &[&str], fifo: &Path, term_in_ms: u64, kill_in_ms: u64, 
     let now_ms = boottime_ms();
     let limits = Limits { term_at_ms: now_ms + term_in_ms, kill_at_ms: now_ms + kill_in_ms };
     let environment = [("LINES", fifo.as_os_str().to_owned())];
-    Guard::start(Path::new(env!("CARGO_BIN_EXE_tenure")), &command, &environment, limits, grace_ms).await.unwrap()
+    Guard::start(Path::new(env!("CARGO_BIN_EXE_tenure")), &command, &environment, limits, grace_ms, None).await.unwrap()
 }
 
 #[tokio::test]
@@ -140,22 +142,26 @@ async fn the_job_gets_the_callers_descriptors_only() {
 
 #[tokio::test]
 async fn unrenewed_it_gets_term_then_kill_at_the_limit() {
+    const GRACE_MS: u64 = 3_000;
+    const KILL_MS: u64 = LIMIT_MS + GRACE_MS;
     let start_ms = boottime_ms();
     let mut job =
-        Job::start("trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done", 700, 1_500, 800).await;
+        Job::start("trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done", LIMIT_MS, KILL_MS, GRACE_MS)
+            .await;
     assert_eq!(job.line().await.as_deref(), Some("up"));
     assert_eq!(job.line().await.as_deref(), Some("term"));
     let term_ms = boottime_ms();
     assert_eq!(job.line().await, None);
     let end_ms = boottime_ms();
-    assert!(term_ms >= start_ms + 700, "TERM after {} ms", term_ms - start_ms);
-    assert!(end_ms >= start_ms + 1_500, "KILL after {} ms", end_ms - start_ms);
+    assert!(term_ms >= start_ms + LIMIT_MS, "TERM after {} ms", term_ms - start_ms);
+    assert!(end_ms >= start_ms + KILL_MS, "KILL after {} ms", end_ms - start_ms);
     assert_eq!(job.event().await, unrenewed());
 }
 
 #[tokio::test]
 async fn an_extension_keeps_it_alive() {
-    let mut job = Job::start("echo up >&9; sleep 1.5; echo alive >&9; exit 5", 800, 1_000, 200).await;
+    // It is alive after both of its first limits.
+    let mut job = Job::start("echo up >&9; sleep 5; echo alive >&9; exit 5", LIMIT_MS, LIMIT_MS + 1_000, 1_000).await;
     assert_eq!(job.line().await.as_deref(), Some("up"));
     let now_ms = boottime_ms();
     job.guard().extend(Limits { term_at_ms: now_ms + NEVER_MS, kill_at_ms: now_ms + NEVER_MS }).await;
@@ -166,7 +172,7 @@ async fn an_extension_keeps_it_alive() {
 #[tokio::test]
 async fn told_to_end_it_gets_term_and_after_the_grace_kill() {
     let mut job =
-        Job::start("trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done", NEVER_MS, NEVER_MS, 300)
+        Job::start("trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done", NEVER_MS, NEVER_MS, 3_000)
             .await;
     assert_eq!(job.line().await.as_deref(), Some("up"));
     job.guard().end().await;
@@ -195,13 +201,14 @@ async fn told_to_kill_it_gets_no_term() {
 async fn a_closed_socket_is_term_at_once_and_kill_at_the_limit() {
     let start_ms = boottime_ms();
     let mut job =
-        Job::start("trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done", 1_500, 1_500, 100).await;
+        Job::start("trap 'echo term >&9' TERM; echo up >&9; while :; do sleep 0.05; done", LIMIT_MS, LIMIT_MS, 100)
+            .await;
     assert_eq!(job.line().await.as_deref(), Some("up"));
     job.abandon();
     assert_eq!(job.line().await.as_deref(), Some("term"));
     assert_eq!(job.line().await, None);
     // Not after the grace of 100 ms: the lease is the job's own up to the limit.
-    assert!(boottime_ms() >= start_ms + 1_500);
+    assert!(boottime_ms() >= start_ms + LIMIT_MS);
 }
 
 #[tokio::test]
@@ -244,7 +251,7 @@ async fn nothing_the_job_leaves_behind_survives() {
 #[tokio::test]
 async fn a_session_of_its_own_is_no_escape_at_the_limit() {
     let script = "setsid sh -c \"trap '' TERM; echo up >&9; while :; do sleep 0.05; done\" & trap '' TERM; while :; do sleep 0.05; done";
-    let mut job = Job::start(script, 600, 900, 300).await;
+    let mut job = Job::start(script, LIMIT_MS, LIMIT_MS + 1_000, 1_000).await;
     assert_eq!(job.line().await.as_deref(), Some("up"));
     assert_eq!(job.line().await, None);
     assert_eq!(job.event().await, unrenewed());

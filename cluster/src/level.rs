@@ -26,7 +26,7 @@ use crate::timekeeper::Timekeeper;
 use crate::transport::{LinkState, Transport};
 
 /// The highest feature level this build supports.
-pub const FEATURE_LEVEL: u16 = 2;
+pub const FEATURE_LEVEL: u16 = 3;
 /// The feature level that every cluster begins with.
 pub const FIRST_FEATURE_LEVEL: u16 = 1;
 /// From this level on every node knows [`OrderedV1::Refused`](crate::peer::OrderedV1::Refused).

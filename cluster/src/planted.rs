@@ -57,6 +57,36 @@ pub enum Bug {
     AwayIgnored,
     /// What an edge has answered is detached all the same.
     DetachedAfterAnswer,
+    /// What ended by its deadline is numbered among the free at once: no quarantine.
+    QuarantineSkipped,
+    /// A snapshot forgets for how long what is free is kept from others.
+    QuarantineForgottenBySnapshot,
+    /// Whoever was taken over from renews all the same.
+    SupersededRenews,
+    /// A snapshot forgets who was taken over from.
+    SupersededForgottenBySnapshot,
+    /// What was somebody's before the last holder is still kept for that one.
+    ClaimSurvivesAnother,
+    /// An operator's end of a grant leaves the holder its claim.
+    BreakKeepsClaim,
+    /// What was to be avoided is not put aside.
+    AvoidedGivenAgain,
+    /// One identity is given twice.
+    IdentityHoldsTwice,
+    /// Another size cuts off what is held beyond the end.
+    ResizeCutsLive,
+    /// One more is given than there are.
+    IdBeyondTheEnd,
+    /// Who gave back leaves no floor for the clock of the next.
+    FloorForgotten,
+    /// Whoever asks again is not told of those who may not know that they were taken over from.
+    PriorToldOnce,
+    /// Who goes from one to the next by avoiding them is not counted.
+    AvoidNotCounted,
+    /// Who asks again, and is given, leaves an earlier question of its own in line.
+    OlderAskWaitsOn,
+    /// A key goes at the end of its lifetime, whatever is kept back.
+    KeyTtlEndsQuarantine,
 }
 
 /// Is `bug` put in?

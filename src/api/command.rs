@@ -13,7 +13,7 @@ use super::patience::Patience;
 use super::problem::{Code, Problem};
 use super::socket::Peer;
 use super::{Api, body};
-use crate::keyspace::{KeyTtl, Keyspace, Reply};
+use crate::keyspace::{KeyTtl, Keyspace, PoolUuid, Reply};
 
 const POSITION: HeaderName = HeaderName::from_static("tenure-position");
 const CLOCK: HeaderName = HeaderName::from_static("tenure-clock");
@@ -29,7 +29,7 @@ pub fn name(path: &str) -> Option<&str> {
 /// The answer to a name that is no command.
 pub fn unknown(name: &str) -> Problem {
     let upper = name.to_ascii_uppercase();
-    let operation = ["ACQUIRE", "RENEW", "RELEASE", "HELD", "BREAK", "CHECK"].into_iter().find(|known| *known == upper);
+    let operation = convert::OPERATIONS.into_iter().find(|known| *known == upper);
     let detail = match operation {
         Some("ACQUIRE") => "ACQUIRE is an operation: POST /v1/OP {\"key\":\"…\",\"operation\":\"ACQUIRE\",\
              \"args\":{\"owner\":\"…\",\"token\":\"…\",\"ttl_ms\":30000}}"
@@ -99,7 +99,7 @@ async fn answer(api: &Api, kind: Kind, name: &str, request: Request) -> (&'stati
         let patience = Patience::of(&parts.headers, Instant::now())?;
         body::require_json(&parts.headers)?;
         let bytes = body::read(body, api.shared.body_timeout).await?;
-        Ok::<_, Problem>((stale, patience, convert::request(kind, &bytes)?))
+        Ok::<_, Problem>((stale, patience, convert::request(kind, &bytes, drawn(kind)?)?))
     };
     let (stale, patience, request) = match parsed.await {
         Ok(parsed) => parsed,
@@ -113,6 +113,19 @@ async fn answer(api: &Api, kind: Kind, name: &str, request: Request) -> (&'stati
         convert::Request::Read(query) => api.read(query, Reads { cluster: &api.shared.cluster, stale, patience }).await,
     };
     (label, answered)
+}
+
+/// A random number for the pools that a command of this kind may make.
+fn drawn(kind: Kind) -> Result<PoolUuid, Problem> {
+    let mut bytes = [0; 16];
+    if matches!(kind, Kind::Create | Kind::Batch) {
+        let internal = |error| Problem::new(Code::Internal, format!("the system gives no random number: {error}"));
+        getrandom::fill(&mut bytes).map_err(internal)?;
+    }
+    // As RFC 9562 marks a random one.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    Ok(PoolUuid(bytes))
 }
 
 /// `?consistency=stale`; any other parameter is refused by name.
@@ -146,14 +159,16 @@ fn stale_write(name: &str) -> Problem {
 
 impl Api {
     async fn write(&self, command: crate::keyspace::Command, patience: Patience) -> Result<Answered, Failed> {
-        let applied =
-            self.shared.cluster.submit_within(command, patience.left(Instant::now())).await.map_err(Problem::from)?;
-        Self::answered(&applied)
+        let now = Instant::now();
+        self.shared.pace.admit_all(&command, now)?;
+        let applied = self.shared.cluster.submit_within(command, patience.left(now)).await.map_err(Problem::from)?;
+        self.answered(&applied)
     }
 
     /// The answer to a command that was applied.
-    pub(super) fn answered(applied: &Applied<Reply>) -> Result<Answered, Failed> {
+    pub(super) fn answered(&self, applied: &Applied<Reply>) -> Result<Answered, Failed> {
         let witness = applied.witness;
+        self.shared.metrics.reply(&applied.reply);
         match convert::reply(&applied.reply, witness.clock) {
             Ok(body) => Ok(Answered { body: body.map_err(unwritable)?, witness, age_ms: None }),
             Err(refusal) => Err(Failed { problem: Box::new(refusal.into()), witness: Some(witness) }),
@@ -166,7 +181,14 @@ impl Api {
                 reads.op(|machine, at| Ok(machine.held(&key, token, at)?.map(Reply::from))).await
             }
             Query::Check { key, fence } => {
-                reads.op(|machine, at| Ok(machine.check(&key, fence, at)?.map(Reply::Op))).await
+                reads.op(|machine, at| Ok(machine.check(&key, fence, at)?.map(Reply::from))).await
+            }
+            Query::Holders { key, which } => {
+                let seen = reads.see(|machine, at| machine.holders(&key, &which, at)).await.map_err(Problem::from)?;
+                match &seen.value {
+                    Ok(page) => reads.answered(&seen, convert::holders(page, seen.witness.clock)),
+                    Err(refusal) => Err(Failed { problem: Box::new(refusal.into()), witness: Some(seen.witness) }),
+                }
             }
             Query::Get(key) => {
                 let seen = reads.see(|machine, at| machine.get(&key, at)).await.map_err(Problem::from)?;
@@ -184,8 +206,8 @@ impl Api {
                 reads.answered(&seen, convert::scalar(&seen.value))
             }
             Query::Type(key) => {
-                let seen = reads.see(|machine, at| machine.exists(&key, at)).await.map_err(Problem::from)?;
-                reads.answered(&seen, convert::scalar(&seen.value.then_some("lease")))
+                let seen = reads.see(|machine, at| machine.key_type(&key, at)).await.map_err(Problem::from)?;
+                reads.answered(&seen, convert::scalar(&seen.value.map(convert::type_name)))
             }
             Query::Ttl(key) => {
                 let seen = reads.see(|machine, at| machine.key_ttl(&key, at)).await.map_err(Problem::from)?;

@@ -1,7 +1,8 @@
 //! What this node counts and measures, and `GET /metrics` (OpenMetrics text).
 //!
 //! Counters of leases count what this node applied since it started; entries applied again after a restart are not
-//! counted. Gauges are read from the node's state when the page is asked for. No metric carries a key, owner or token.
+//! counted. Gauges are read from the node's state when the page is asked for. No metric carries an owner, an identity or a
+//! token, nor a key but those of pools, and of these at most 100.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -21,9 +22,10 @@ use tenure_cluster::{Observer, Role, Status};
 
 use super::Api;
 use super::latency::Recent;
+use super::pool_gauges::Pools;
 use super::problem::{Code, Problem};
 use super::status::{self, Disk};
-use crate::keyspace::{Event, EventKind, Keyspace};
+use crate::keyspace::{Event, EventKind, Keyspace, Reason, Reply};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -34,6 +36,8 @@ pub struct Metrics {
     grants: Counter,
     renewals: Counter,
     ended: Family<Labels<1>, Counter>,
+    takeovers: Counter,
+    identity_conflicts: Counter,
     answered: Histogram,
     synced: Histogram,
     /// The syncs of the last minute or so: for `/v1/status`.
@@ -70,6 +74,8 @@ impl Default for Metrics {
             grants: Counter::default(),
             renewals: Counter::default(),
             ended: Family::default(),
+            takeovers: Counter::default(),
+            identity_conflicts: Counter::default(),
             answered: seconds(),
             synced: seconds(),
             fsync: Recent::default(),
@@ -98,6 +104,10 @@ impl Metrics {
         registry.register("grants", "Grants begun", self.grants.clone());
         registry.register("renewals", "Grants renewed", self.renewals.clone());
         registry.register("grants_ended", "Grants ended, by reason", self.ended.clone());
+        let help = "Slots of pools that an identity took over from an older token of its own";
+        registry.register("pool_takeovers", help, self.takeovers.clone());
+        let help = "ACQUIRE answered identity_conflict by this node: two processes fight for one identity";
+        registry.register("pool_identity_conflicts", help, self.identity_conflicts.clone());
         let unit = || Unit::Seconds;
         registry.register_with_unit("answer", "From submit to answer of a command", unit(), self.answered.clone());
         registry.register_with_unit("fsync", "One sync of the log", unit(), self.synced.clone());
@@ -122,6 +132,20 @@ impl Metrics {
         self.commands.get_or_create(&[("command", command), ("result", result)]).inc();
     }
 
+    /// A command's reply went out.
+    pub(super) fn reply(&self, reply: &Reply) {
+        match reply {
+            Reply::Slot(slot) if slot.reason == Some(Reason::IdentityConflict) => {
+                self.identity_conflicts.inc();
+            }
+            Reply::NotAll { why: Ok(op), .. } if op.reason == Some(Reason::IdentityConflict) => {
+                self.identity_conflicts.inc();
+            }
+            Reply::Batch(replies) => replies.iter().for_each(|reply| self.reply(reply)),
+            _ => {}
+        }
+    }
+
     /// Something happened to a key, for the first time.
     pub fn event(&self, event: &Event) {
         let reason = match event.kind {
@@ -132,6 +156,10 @@ impl Metrics {
             EventKind::Renewed => {
                 self.renewals.inc();
                 return;
+            }
+            EventKind::Released if event.reason == Some(Reason::TakenOver) => {
+                self.takeovers.inc();
+                "taken_over"
             }
             EventKind::Released => "released",
             EventKind::Expired => "expired",
@@ -200,15 +228,15 @@ fn written_page(out: String, written: std::fmt::Result) -> Response<Body> {
 fn gauges(api: &Api) -> Registry {
     let shared = &api.shared;
     let status = shared.cluster.status();
-    let read = |machine: &Keyspace, _| (machine.grants(), machine.keys(), machine.waiters());
-    let (leases, keys, waiters) = shared.cluster.read_stale(read).value;
+    let read = |machine: &Keyspace, _| (machine.grants(), machine.keys(), machine.waiters(), Pools::of(machine));
+    let (leases, keys, waiters, pools) = shared.cluster.read_stale(read).value;
     let mut registry = Registry::with_prefix("tenure");
     let mut gauge = |name: &str, help: &str, value: u64| {
         let gauge = Gauge::<u64, AtomicU64>::default();
         gauge.set(value);
         registry.register(name, help, gauge);
     };
-    gauge("leases_held", "Live grants", wide(leases));
+    gauge("leases_held", "Live grants, of leases and of pools' slots", wide(leases));
     gauge("keys", "Keys", wide(keys));
     gauge("waiters", "Places in line, of all keys and nodes", wide(waiters));
     gauge("waiting_requests", "Requests that wait in line on this node", wide(shared.edge.waiting()));
@@ -231,6 +259,7 @@ fn gauges(api: &Api) -> Registry {
         roles.get_or_create(&[("role", status::role(role))]).set(i64::from(role == status.role));
     }
     registry.register("raft_role", "1 for this node's role", roles);
+    pools.register(&mut registry);
     peers(&mut registry, &status);
     registry
 }

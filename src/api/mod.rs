@@ -2,7 +2,8 @@
 //!
 //! Every path answers, and every error is `application/problem+json`. A command's life here: `command` finds its name,
 //! `body` reads it within its limits, `convert` turns it into a domain request, the cluster orders or reads, `convert`
-//! writes the answer, `command` adds the witness headers. Nothing here keeps state of its own but counters. Until the node
+//! writes the answer, `command` adds the witness headers. Nothing here keeps state of its own but counters and the
+//! `pace` of identities. Until the node
 //! takes part, `starting` answers; `face` is where the one gives way to the other.
 
 mod body;
@@ -14,7 +15,11 @@ mod health;
 mod latency;
 pub mod metrics;
 mod openapi;
+mod pace;
 mod patience;
+mod pool_gauges;
+#[cfg(test)]
+mod pool_tests;
 pub mod problem;
 mod reach;
 pub mod server;
@@ -40,6 +45,7 @@ use axum::routing::{get, post};
 use tenure_cluster::{Cluster, Status};
 
 use self::metrics::Metrics;
+use self::pace::Pace;
 use self::problem::{Code, Problem};
 pub use self::watch::WATCHERS_MAX;
 use self::watch::Watchers;
@@ -57,6 +63,7 @@ struct Shared {
     cluster: Cluster<Keyspace>,
     edge: Edge<Keyspace>,
     watchers: Watchers,
+    pace: Pace,
     cluster_id: HeaderValue,
     metrics: Arc<Metrics>,
     data_dir: PathBuf,
@@ -80,8 +87,9 @@ impl Api {
         // The id is hexadecimal: it always makes a header.
         let cluster_id = HeaderValue::from_str(cluster.cluster_id()).unwrap_or(HeaderValue::from_static("unknown"));
         let (started, draining) = (Instant::now(), AtomicBool::new(false));
-        let watchers = Watchers::new(history, watchers_max);
-        let shared = Shared { cluster, edge, watchers, cluster_id, metrics, data_dir, body_timeout, started, draining };
+        let (watchers, pace) = (Watchers::new(history, watchers_max), Pace::default());
+        let shared =
+            Shared { cluster, edge, watchers, pace, cluster_id, metrics, data_dir, body_timeout, started, draining };
         Self { shared: Arc::new(shared) }
     }
 

@@ -9,7 +9,7 @@ pub use tenure_client::wire::Code;
 use tenure_cluster::{ReadError, SubmitError};
 
 use super::convert::{Invalid, Refused};
-use crate::keyspace::Refusal;
+use crate::keyspace::{LeaseArgument, Refusal};
 
 /// An error answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,13 @@ impl From<ReadError> for Problem {
 impl From<&Refusal> for Problem {
     fn from(refused: &Refusal) -> Self {
         let (code, detail) = refusal(refused);
-        let field = matches!(refused, Refusal::TtlAboveMax { .. }).then(|| "args.ttl_ms".to_owned());
+        let field = match refused {
+            Refusal::TtlAboveMax { .. } => Some("args.ttl_ms".to_owned()),
+            Refusal::NotForPool(argument) => Some(format!("args.{}", argument_name(*argument))),
+            Refusal::IdMissing => Some("args.id".to_owned()),
+            Refusal::SizeAboveMax { .. } => Some("args.size".to_owned()),
+            _ => None,
+        };
         Self { code, detail, field, index: None, leader: None }
     }
 }
@@ -101,10 +107,13 @@ impl From<Refused<'_>> for Problem {
 pub fn refusal(refusal: &Refusal) -> (Code, String) {
     match refusal {
         Refusal::NoSuchKey => {
-            (Code::NoSuchKey, "no such key: CREATE it first, or ACQUIRE with \"create\": true".to_owned())
+            (Code::NoSuchKey, "no such key: CREATE it first, or ACQUIRE a lease with \"create\": true".to_owned())
         }
         Refusal::AlreadyExists => (Code::AlreadyExists, "the key exists".to_owned()),
-        Refusal::WrongType => (Code::WrongType, "the key is of another type".to_owned()),
+        Refusal::WrongType => {
+            let detail = "the key is a lease; identity, unix_ms, id, RESIZE and HOLDERS are for keys of type pool";
+            (Code::WrongType, detail.to_owned())
+        }
         Refusal::TtlAboveMax { max } => {
             (Code::InvalidArgument, format!("args.ttl_ms must be at most {max}, the key's option ttl_ms_max"))
         }
@@ -113,5 +122,23 @@ pub fn refusal(refusal: &Refusal) -> (Code, String) {
             (Code::TooLarge, format!("the keyspace holds its limit of {max} keys: delete some first"))
         }
         Refusal::FenceExhausted => (Code::Internal, "the fence counter is used up (2^53)".to_owned()),
+        Refusal::NotForPool(argument) => {
+            let name = argument_name(*argument);
+            (Code::InvalidArgument, format!("args.{name} is for leases, and the key is a pool: leave it out"))
+        }
+        Refusal::IdMissing => (
+            Code::InvalidArgument,
+            "args.id is missing: the key is a pool, say which slot (HOLDERS lists them)".to_owned(),
+        ),
+        Refusal::SizeAboveMax { max } => {
+            (Code::InvalidArgument, format!("args.size must be at most {max} for this pool: ids end at 4294967295"))
+        }
+    }
+}
+
+const fn argument_name(argument: LeaseArgument) -> &'static str {
+    match argument {
+        LeaseArgument::MinHoldMs => "min_hold_ms",
+        LeaseArgument::DelayMs => "delay_ms",
     }
 }

@@ -21,21 +21,21 @@ use crate::edge::{Edge, Requests};
 use crate::events::{self, Ears};
 use crate::keyspace::EdgeId;
 
-struct Face {
+pub(super) struct Face {
     router: Router,
     api: Api,
     _dir: TempDir,
 }
 
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    json: Value,
-    text: String,
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) json: Value,
+    pub(super) text: String,
 }
 
 impl Face {
-    async fn open() -> Self {
+    pub(super) async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::default());
         let config = Config { observer: Arc::clone(&metrics) as _, ..Config::single(dir.path().join("data")) };
@@ -56,17 +56,17 @@ impl Face {
         Answer { status: parts.status, headers: parts.headers, json, text }
     }
 
-    async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
+    pub(super) async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
         let request = Request::post(path).header("content-type", "application/json").body(body.into()).unwrap();
         self.call(request).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    pub(super) async fn get(&self, path: &str) -> Answer {
         self.call(Request::get(path).body(Body::empty()).unwrap()).await
     }
 
     /// The answer to a command that is served.
-    async fn ask(&self, command: &str, body: Value) -> Value {
+    pub(super) async fn ask(&self, command: &str, body: Value) -> Value {
         let answer = self.post(&format!("/v1/{command}"), body.to_string()).await;
         assert_eq!(answer.status, StatusCode::OK, "{command} {body}: {}", answer.text);
         assert_eq!(answer.headers["content-type"], "application/json");
@@ -80,14 +80,14 @@ impl Face {
         answer.json
     }
 
-    async fn op(&self, key: &str, operation: &str, args: Value) -> Value {
+    pub(super) async fn op(&self, key: &str, operation: &str, args: Value) -> Value {
         self.ask("OP", json!({"key": key, "operation": operation, "args": args})).await
     }
 }
 
 impl Answer {
     /// Checks that this is a problem in the wire's form; its detail.
-    fn problem(&self, status: u16, code: &str) -> &str {
+    pub(super) fn problem(&self, status: u16, code: &str) -> &str {
         assert_eq!(
             (self.status.as_u16(), self.headers["content-type"].to_str().unwrap()),
             (status, "application/problem+json"),

@@ -8,7 +8,8 @@ use super::metrics::Metrics;
 use super::patience::Patience;
 use super::problem::{Code, Problem};
 use super::socket::Peer;
-use crate::keyspace::{Acquire, OpReply, Reason, Reply};
+use crate::edge::Ask;
+use crate::keyspace::{OpReply, Reason, Reply};
 
 /// What to do when this node cannot say what became of a request in line.
 const ASK_ELSEWHERE: &str = "this node cannot say what became of the request: ask again with the same token, at another node; \
@@ -31,12 +32,15 @@ impl Api {
     /// Waits; the client is `peer`, where there is a socket.
     pub(super) async fn wait(
         &self,
-        ask: Acquire,
+        ask: Ask,
         wait_ms: u64,
         patience: Patience,
         peer: Option<Peer>,
     ) -> Result<Answered, Failed> {
         let since = Instant::now();
+        if let Ask::Identity(ask) = &ask {
+            self.shared.pace.admit(&ask.key, &ask.identity, since)?;
+        }
         // As it stays if this future is dropped.
         let mut counted = Counted { metrics: &self.shared.metrics, since, outcome: "closed" };
         let timeout = patience.left(since);
@@ -54,7 +58,7 @@ impl Api {
         match waited {
             Ok(applied) => {
                 counted.outcome = outcome(&applied.reply);
-                Self::answered(&applied)
+                self.answered(&applied)
             }
             Err(error) => {
                 let mut problem = Problem::from(error);
@@ -70,19 +74,21 @@ impl Api {
 
 /// How a wait ended, in a word.
 fn outcome(reply: &Reply) -> &'static str {
-    match reply {
-        Reply::Op(OpReply { result: true, .. }) => "granted",
-        Reply::Op(OpReply { yours: true, .. }) => "yours",
-        Reply::Op(OpReply { reason: Some(reason), .. }) => match reason {
-            Reason::WaitTimeout => "wait_timeout",
-            Reason::Superseded => "superseded",
-            Reason::CancelledWait => "cancelled_wait",
-            Reason::QueueFull => "queue_full",
-            Reason::MinHold => "min_hold",
-            Reason::Deleted => "deleted",
-            Reason::KeyExpired => "key_expired",
-            _ => "refused",
-        },
+    let (granted, yours, reason) = match reply {
+        Reply::Op(OpReply { result, yours, reason, .. }) => (*result, *yours, *reason),
+        Reply::Slot(slot) => (slot.grant().is_some() && !slot.yours, slot.yours, slot.reason),
+        _ => return "refused",
+    };
+    match reason {
+        _ if granted => "granted",
+        _ if yours => "yours",
+        Some(Reason::WaitTimeout) => "wait_timeout",
+        Some(Reason::Superseded) => "superseded",
+        Some(Reason::CancelledWait) => "cancelled_wait",
+        Some(Reason::QueueFull) => "queue_full",
+        Some(Reason::MinHold) => "min_hold",
+        Some(Reason::Deleted) => "deleted",
+        Some(Reason::KeyExpired) => "key_expired",
         _ => "refused",
     }
 }

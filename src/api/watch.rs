@@ -8,7 +8,7 @@
 //! Limits: [`WATCHERS_MAX`] watches on a node, fewer where it serves few connections; [`KEYS_MAX`] keys of one.
 
 pub(super) mod query;
-mod text;
+pub(super) mod text;
 
 use std::convert::Infallible;
 use std::sync::Arc;

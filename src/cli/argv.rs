@@ -3,14 +3,17 @@
 use std::ffi::OsString;
 
 /// Commands whose arguments end in somebody else's command line: nothing behind them is ours to change.
-const FOREIGN_TAIL: [&str; 2] = ["run", "dev"];
+const FOREIGN_TAIL: [&[&str]; 3] = [&["run"], &["dev"], &["id", "run"]];
+
+/// Commands whose exit status is that of somebody else's command.
+const FOREIGN_STATUS: [&[&str]; 3] = [&["run"], &["elect"], &["id", "run"]];
 
 /// Turns `-uri X` and `-uri=X` into `--uri`, up to `--` or a command with a foreign command line.
 pub fn with_long_uri(argv: Vec<OsString>) -> Vec<OsString> {
     let mut is_ours = true;
     // The program's name is no argument.
     let mut is_value = true;
-    let mut has_command = false;
+    let mut words: Vec<String> = Vec::new();
     let rewrite = |arg: OsString| {
         let text = arg.to_str().unwrap_or_default();
         if !is_ours || std::mem::take(&mut is_value) {
@@ -23,23 +26,37 @@ pub fn with_long_uri(argv: Vec<OsString>) -> Vec<OsString> {
         if let Some(uri) = text.strip_prefix("-uri=") {
             return OsString::from(format!("--uri={uri}"));
         }
-        is_ours = text != "--" && (has_command || !FOREIGN_TAIL.contains(&text));
-        has_command |= !text.starts_with('-');
+        if !text.starts_with('-') && words.len() < 2 {
+            words.push(text.to_owned());
+            is_ours = !FOREIGN_TAIL.iter().any(|command| words == *command);
+        }
+        is_ours &= text != "--";
         arg
     };
     argv.into_iter().map(rewrite).collect()
 }
 
-/// The first argument that is neither an option nor the URI.
-pub fn command(argv: &[OsString]) -> Option<&str> {
-    let mut arguments = argv.iter().skip(1);
-    loop {
-        match arguments.next()?.to_str()? {
+/// Whether the exit status is that of another's command: then ours have to be told apart from it.
+pub fn has_foreign_status(argv: &[OsString]) -> bool {
+    let words = words(argv);
+    FOREIGN_STATUS.iter().any(|command| words.starts_with(command))
+}
+
+/// The first two arguments that are neither options nor the URI.
+fn words(argv: &[OsString]) -> Vec<&str> {
+    let mut arguments = argv.iter().skip(1).map_while(|argument| argument.to_str());
+    let mut words = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument {
             "--uri" => drop(arguments.next()),
             option if option.starts_with('-') => {}
-            command => return Some(command),
+            word => words.push(word),
+        }
+        if words.len() == 2 {
+            break;
         }
     }
+    words
 }
 
 #[cfg(test)]
@@ -54,11 +71,18 @@ mod tests {
 
     #[test]
     fn the_command_is_found_behind_options() {
-        for (line, wanted) in
-            [("t run x", "run"), ("t --uri run get k", "get"), ("t --json --uri=a run", "run"), ("t --json", "-")]
-        {
+        for (line, wanted) in [
+            ("t run x", true),
+            ("t --uri run get k", false),
+            ("t --json --uri=a run", true),
+            ("t --json", false),
+            ("t elect k", true),
+            ("t id --json run --pool p", true),
+            ("t id acquire run", false),
+            ("t get run", false),
+        ] {
             let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert_eq!(command(&argv).unwrap_or("-"), wanted, "{line}");
+            assert_eq!(has_foreign_status(&argv), wanted, "{line}");
         }
     }
 
@@ -74,6 +98,8 @@ mod tests {
             ("tenure run --key k curl -uri y", "tenure run --key k curl -uri y"),
             ("tenure -uri run get k -uri x", "tenure --uri run get k --uri x"),
             ("tenure get run -uri x", "tenure get run --uri x"),
+            ("tenure -uri x id run --pool p curl -uri y", "tenure --uri x id run --pool p curl -uri y"),
+            ("tenure id acquire p -uri y", "tenure id acquire p --uri y"),
         ] {
             assert_eq!(rewritten(line), wanted, "{line}");
         }

@@ -20,6 +20,8 @@ pub enum Failure {
     Usage(String),
     /// The call.
     Call(CallError),
+    /// The call may have taken effect: what happened, and what to do.
+    InDoubt(String),
     /// An answer of this node that this version does not understand.
     Answer(String),
 }
@@ -47,10 +49,12 @@ impl Failure {
         code
     }
 
-    fn explain(&self) -> (String, u8) {
+    /// The line and the exit code.
+    pub fn explain(&self) -> (String, u8) {
         match self {
             Failure::Usage(text) => (text.clone(), USAGE),
             Failure::Answer(text) => (text.clone(), REFUSED),
+            Failure::InDoubt(text) => (text.clone(), OUTCOME_UNKNOWN),
             Failure::Call(error) => call(error),
         }
     }

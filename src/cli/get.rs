@@ -1,13 +1,14 @@
-//! `tenure get`: a lease and who holds it, for people.
+//! `tenure get`: a lease and who holds it, or a pool and how it stands, for people.
 
-use tenure_client::wire::{EndedGrant, Get, Snapshot};
+use tenure_client::wire::{EndedGrant, Get, OnConflict, Snapshot};
 
 use super::duration::shown;
 use super::failure::{Failure, say};
 use super::table::card;
 use super::{DONE, NOT_SO, Session, output};
 
-/// Show a lease: who holds it, since when, until when; exits 1 if there is no such key
+/// Show a lease: who holds it, since when, until when. Or a pool: how many slots are held, kept back and free. Exits 1 if
+/// there is no such key
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The key
@@ -24,7 +25,11 @@ pub async fn run(session: &Session, args: Args) -> Result<u8, Failure> {
         say(&format!("no such key: {}; see `tenure ls`", args.key));
         return Ok(NOT_SO);
     }
-    output::text(&holder_card(&snapshot(result)?));
+    let shown = snapshot(result)?;
+    output::text(&match shown.slots {
+        Some(_) => pool_card(&shown),
+        None => holder_card(&shown),
+    });
     Ok(DONE)
 }
 
@@ -62,7 +67,52 @@ pub fn holder_card(lease: &Snapshot) -> String {
     ])
 }
 
-fn ended(last: &EndedGrant) -> String {
+/// Of a pool: `3/512`.
+pub fn held_of_size(pool: &Snapshot) -> Option<String> {
+    let held = pool.slots?.held;
+    Some(match pool.options.and_then(|options| options.size) {
+        Some(size) => format!("{held}/{size}"),
+        None => held.to_string(),
+    })
+}
+
+/// The card of a pool.
+fn pool_card(pool: &Snapshot) -> String {
+    let options = pool.options.unwrap_or_default();
+    let slots = pool.slots.unwrap_or_default();
+    let ids = || {
+        let (first, size) = (options.first?, options.size?);
+        Some(format!("{first} to {}", u64::from(first) + u64::from(size) - 1))
+    };
+    let free = match pool.acquirable_in_ms {
+        0 => slots.free.to_string(),
+        ms => format!("{}, the next in {}", slots.free, shown(ms)),
+    };
+    let conflict = options.on_conflict.map(|what| match what {
+        OnConflict::Takeover => "takeover",
+        OnConflict::Reject => "reject",
+    });
+    card([
+        ("key", Some(pool.key.clone())),
+        ("type", Some("pool".to_owned())),
+        ("held", held_of_size(pool)),
+        ("kept back", Some(slots.quarantined.to_string())),
+        ("free", Some(free)),
+        ("waiters", Some(pool.waiters).filter(|waiters| *waiters > 0).map(|waiters| waiters.to_string())),
+        ("ids", options.size.filter(|size| *size > 0).and_then(|_| ids())),
+        ("least ttl", options.ttl_ms_min.map(shown)),
+        ("longest ttl", options.ttl_ms_max.map(shown)),
+        ("quarantine", options.quarantine_ms.map(shown)),
+        ("after release", options.release_quarantine_ms.map(shown)),
+        ("same identity", conflict.map(str::to_owned)),
+        ("key ends in", pool.key_ttl_ms.map(shown)),
+        ("uuid", pool.pool.clone()),
+        ("version", pool.version.clone()),
+    ])
+}
+
+/// How a grant ended.
+pub fn ended(last: &EndedGrant) -> String {
     let ago = last.ended_ms_ago.map(|ms| format!(" {} ago", shown(ms))).unwrap_or_default();
     let detail = last.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("fence {} of {}, {}{ago}{detail}", last.fence, last.owner, last.reason)
@@ -95,6 +145,33 @@ last grant   fence 5 of you, expired 1m 1s ago
 version      1234.0
 ";
         assert_eq!(holder_card(&lease), wanted);
+    }
+
+    /// As docs/api.md shows it.
+    const POOL: &str = r#"{"key": "ids", "type": "pool", "pool": "u-7", "held": true,
+        "slots": {"held": 3, "quarantined": 1, "free": 508}, "waiters": 0, "acquirable_in_ms": 0, "key_ttl_ms": null,
+        "options": {"size": 512, "first": 256, "quarantine_ms": 60000, "release_quarantine_ms": 0, "ttl_ms_min": 30000,
+        "ttl_ms_max": 86400000, "on_conflict": "takeover"}, "version": "7.0"}"#;
+
+    #[test]
+    fn a_pool() {
+        let pool = snapshot(serde_json::from_str(POOL).unwrap()).ok().unwrap();
+        let wanted = "\
+key            ids
+type           pool
+held           3/512
+kept back      1
+free           508
+ids            256 to 767
+least ttl      30s
+longest ttl    1day
+quarantine     1m
+after release  0s
+same identity  takeover
+uuid           u-7
+version        7.0
+";
+        assert_eq!(pool_card(&pool), wanted);
     }
 
     #[test]

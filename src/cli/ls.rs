@@ -1,16 +1,17 @@
-//! `tenure ls`: all leases, page by page. Each page is true at its own moment, a long list at none.
+//! `tenure ls`: all keys, page by page. Each page is true at its own moment, a long list at none.
 
 use serde_json::Value;
 use tenure_client::wire::{ITEMS_MAX, Scan, Snapshot};
 
 use super::duration::shown;
 use super::failure::Failure;
-use super::get::snapshot;
+use super::get::{held_of_size, snapshot};
 use super::table::Table;
 use super::{DONE, Session, output};
 
 /// List keys: held or not, owner, fence, time left, how many wait
 ///
+/// Of a pool: how many of its slots are held; who holds them lists `tenure id holders`.
 /// With --json one object a line, as GET answers it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,7 +20,7 @@ pub struct Args {
     /// At most so many keys [default: all]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Only leases that are held
+    /// Only leases that are held, and pools with a slot that is
     #[arg(long)]
     held: bool,
 }
@@ -56,18 +57,43 @@ pub async fn run(session: &Session, args: Args) -> Result<u8, Failure> {
     Ok(DONE)
 }
 
-fn header() -> [String; 6] {
-    ["KEY", "HELD", "OWNER", "FENCE", "EXPIRES IN", "WAITERS"].map(str::to_owned)
+fn header() -> [String; 7] {
+    ["KEY", "TYPE", "HELD", "OWNER", "FENCE", "EXPIRES IN", "WAITERS"].map(str::to_owned)
 }
 
-fn row(lease: &Snapshot) -> [String; 6] {
+fn row(lease: &Snapshot) -> [String; 7] {
     let none = || "-".to_owned();
+    let yes_or_no = || if lease.held { "yes" } else { "no" }.to_owned();
     [
         lease.key.clone(),
-        if lease.held { "yes" } else { "no" }.to_owned(),
+        lease.kind.clone(),
+        held_of_size(lease).unwrap_or_else(yes_or_no),
         lease.owner.clone().unwrap_or_else(none),
         lease.fence.map_or_else(none, |fence| fence.to_string()),
         lease.ttl_ms.map_or_else(none, shown),
         if lease.waiters == 0 { none() } else { lease.waiters.to_string() },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_client::wire::{KeyOptions, SlotCounts};
+
+    use super::*;
+
+    #[test]
+    fn a_pool_says_how_many_are_held() {
+        let pool = Snapshot {
+            key: "ids".into(),
+            kind: "pool".into(),
+            held: true,
+            waiters: 2,
+            slots: Some(SlotCounts { held: 3, quarantined: 1, free: 508 }),
+            options: Some(KeyOptions { size: Some(512), ..KeyOptions::default() }),
+            ..Snapshot::default()
+        };
+        assert_eq!(row(&pool), ["ids", "pool", "3/512", "-", "-", "-", "2"]);
+        let lease = Snapshot { key: "k".into(), kind: "lease".into(), ..Snapshot::default() };
+        assert_eq!(row(&lease)[..3], ["k", "lease", "no"]);
+    }
 }

@@ -26,6 +26,7 @@ mod elect;
 mod failure;
 mod get;
 mod grant_args;
+mod id;
 mod logging;
 mod ls;
 mod output;
@@ -57,7 +58,8 @@ struct Cli {
     command: Command,
 }
 
-const ABOUT: &str = "A strongly consistent lease store: locks for jobs that must run once, with fencing numbers";
+const ABOUT: &str =
+    "A strongly consistent lease store: locks for jobs that must run once, with fencing numbers; and machine IDs";
 
 const HELP: &str = "\
 Commands in capitals are the command protocol, word by word:
@@ -84,6 +86,9 @@ enum Command {
     Dev(dev::Dev),
     Run(run::Args),
     Elect(elect::Args),
+    /// Machine IDs: numbers of a pool, each held by one process at a time
+    #[command(subcommand)]
+    Id(id::Command),
     Bench(bench::Args),
     #[command(flatten)]
     Ask(Ask),
@@ -119,7 +124,11 @@ enum Ask {
 impl Command {
     /// What asks waits for one socket: one thread does.
     const fn needs_threads(&self) -> bool {
-        !matches!(self, Command::Ask(_) | Command::Status(_) | Command::Cluster(_) | Command::Completions(_))
+        match self {
+            Command::Id(command) => matches!(command, id::Command::Run(_)),
+            Command::Ask(_) | Command::Status(_) | Command::Cluster(_) | Command::Completions(_) => false,
+            _ => true,
+        }
     }
 }
 
@@ -130,7 +139,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         return code.into();
     }
     let argv = argv::with_long_uri(argv);
-    let is_run = matches!(argv::command(&argv), Some("run" | "elect"));
+    let is_run = argv::has_foreign_status(&argv);
     let Cli { globals, command } = match Cli::try_parse_from(&argv) {
         Ok(cli) => cli,
         Err(error) => {
@@ -160,7 +169,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
 #[must_use]
 pub fn read(argv: Vec<OsString>) -> Option<Option<crate::config::Settings>> {
     let argv = argv::with_long_uri(argv);
-    let _ = argv::command(&argv);
+    let _ = argv::has_foreign_status(&argv);
     let Cli { globals, command } = Cli::try_parse_from(&argv).ok()?;
     let _ = globals.endpoints();
     Some(match command {
@@ -187,6 +196,17 @@ async fn dispatch(globals: &Globals, command: Command) -> ExitCode {
                 run::FAILED.into()
             }
         },
+        Command::Id(command) => {
+            let is_run = matches!(command, id::Command::Run(_));
+            match id(globals, command).await {
+                Ok(code) => code.into(),
+                // 1 to 4 may be the job's own.
+                Err(failure) => match failure.report() {
+                    _ if is_run => run::FAILED.into(),
+                    code => code.into(),
+                },
+            }
+        }
         Command::Bench(args) => match bench(globals, args).await {
             Ok(code) => code.into(),
             Err(failure) => failure.report().into(),
@@ -211,6 +231,10 @@ async fn dispatch(globals: &Globals, command: Command) -> ExitCode {
 
 async fn bench(globals: &Globals, args: bench::Args) -> Result<u8, Failure> {
     bench::run(&globals.session()?, &globals.endpoints()?, args).await
+}
+
+async fn id(globals: &Globals, command: id::Command) -> Result<u8, Failure> {
+    id::run(&globals.session()?, command).await
 }
 
 async fn ask(globals: &Globals, command: Ask) -> Result<u8, Failure> {

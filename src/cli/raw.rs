@@ -25,13 +25,13 @@ pub struct Body {
 #[derive(Debug, clap::Subcommand)]
 #[command(rename_all = "UPPER")]
 pub enum Command {
-    /// Make a key: {"key":…, "type":"lease", "options":{…}}
+    /// Make a key: {"key":…, "type":"lease" or "pool", "options":{…}}
     Create(Body),
-    /// ACQUIRE, RENEW, RELEASE, HELD, BREAK, CHECK: {"key":…, "operation":…, "args":{…}}
+    /// ACQUIRE, RENEW, RELEASE, HELD, BREAK, CHECK; of a pool also RESIZE, HOLDERS: {"key":…, "operation":…, "args":{…}}
     Op(Body),
     /// A key as it stands, or null: {"key":…}
     Get(Body),
-    /// "lease" or null: {"key":…}
+    /// "lease", "pool" or null: {"key":…}
     Type(Body),
     /// Is there such a key? {"key":…}
     Exists(Body),
@@ -106,7 +106,7 @@ fn repeat(command: &str, json: &str) -> Repeat {
         "OP" => {
             let body: Value = serde_json::from_str(json).unwrap_or_default();
             match body["operation"].as_str() {
-                Some("HELD" | "CHECK") => Repeat::Read,
+                Some("HELD" | "CHECK" | "HOLDERS") => Repeat::Read,
                 Some("RENEW") if body["args"]["fence"].is_u64() => Repeat::ByToken,
                 _ => Repeat::Never,
             }
@@ -140,6 +140,8 @@ mod tests {
             ("GET", "{}", Repeat::Read),
             ("CREATE", "{}", Repeat::Never),
             ("OP", r#"{"operation":"HELD"}"#, Repeat::Read),
+            ("OP", r#"{"operation":"HOLDERS"}"#, Repeat::Read),
+            ("OP", r#"{"operation":"RESIZE","args":{"size":3}}"#, Repeat::Never),
             ("OP", r#"{"operation":"RENEW","args":{"fence":3}}"#, Repeat::ByToken),
             ("OP", r#"{"operation":"RENEW","args":{"token":"t"}}"#, Repeat::Never),
             ("OP", r#"{"operation":"ACQUIRE","args":{"token":"t"}}"#, Repeat::Never),

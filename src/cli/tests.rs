@@ -61,6 +61,40 @@ fn a_foreign_command_begins_where_it_is_said() {
 }
 
 #[test]
+fn a_pool_is_run_with_or_a_lease() {
+    let run = parse(&["run", "--pool", "p", "--size", "2", "--wait", "1m", "--", "job", "--key", "c"]).unwrap();
+    let Command::Run(args) = run.command else { panic!("{:?}", run.command) };
+    assert_eq!((args.pool.as_deref(), args.size, args.command.len()), (Some("p"), Some(2), 3));
+    assert!(usage(&["run", "job"]).contains("--key"));
+    assert!(usage(&["run", "--pool", "p", "--key", "k", "job"]).contains("--key"));
+    assert!(usage(&["run", "--pool", "p", "--min-hold", "1h", "job"]).contains("--min-hold"));
+    assert!(usage(&["run", "--key", "k", "--size", "2", "job"]).contains("--size"));
+    for size in ["0", "65537", "many"] {
+        assert!(usage(&["run", "--pool", "p", "--size", size, "job"]).contains(size));
+    }
+}
+
+#[test]
+fn machine_ids() {
+    for line in [
+        &["id", "acquire", "ids", "--identity", "me", "--state", "f", "--ttl", "1m"][..],
+        &["id", "renew", "ids", "--slot", "3"],
+        &["id", "release", "ids"],
+        &["id", "holders", "ids", "--all", "--json"],
+        &["id", "holders", "ids", "--id", "3"],
+        &["id", "run", "--pool", "ids", "--slot", "1", "--", "job", "--pool", "x"],
+        &["break", "ids", "--id", "3", "--reason", "gone"],
+    ] {
+        assert!(parse(line).is_ok(), "{line:?}: {:?}", parse(line).err());
+    }
+    assert!(usage(&["id", "acquire"]).contains("POOL"));
+    assert!(usage(&["id", "run", "job"]).contains("--pool"));
+    assert!(usage(&["id", "run", "--pool", "ids"]).contains("COMMAND"));
+    assert!(usage(&["id", "acquire", "ids", "--slot", "first"]).contains("first"));
+    assert!(usage(&["id", "holders", "ids", "--all", "--id", "3"]).contains("--id"));
+}
+
+#[test]
 fn a_uri_is_read_only_by_those_who_need_one() {
     let cli = parse(&["--uri", "http://a", "GET", "{}"]).unwrap();
     let failure = cli.globals.session().err().unwrap();

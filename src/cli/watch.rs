@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::duration::shown;
 use super::failure::{Failure, say};
+use super::get::held_of_size;
 use super::{DONE, Session};
 
 /// So long nobody answers at the start, and it is given up. Later a watch waits for its nodes to come back.
@@ -129,6 +130,9 @@ fn for_people(notice: &Notice) -> String {
 
 /// As a key stands.
 fn standing(key: &Snapshot) -> String {
+    if let Some(held) = held_of_size(key) {
+        return format!("pool      {}  {held} held\n", key.key);
+    }
     let (Some(owner), Some(fence)) = (&key.owner, key.fence) else { return format!("free      {}\n", key.key) };
     let left = key.ttl_ms.map(|ms| format!(", {} left", shown(ms))).unwrap_or_default();
     format!("held      {}  fence {fence} by {owner}{left}\n", key.key)
@@ -137,10 +141,13 @@ fn standing(key: &Snapshot) -> String {
 fn line(event: &Event) -> String {
     let Event { kind, key, .. } = event;
     let mut line = format!("{}  {kind:<8}  {key}", event.at.as_deref().unwrap_or(&event.position));
+    if let Some(slot) = event.slot {
+        line += &format!("  id {slot}");
+    }
     if let Some(fence) = event.fence {
         line += &format!("  fence {fence}");
     }
-    if let Some(owner) = &event.owner {
+    if let Some(owner) = event.owner.as_ref().or(event.identity.as_ref()) {
         line += &format!(" by {owner}");
     }
     if let Some(ttl_ms) = event.ttl_ms {
@@ -179,6 +186,9 @@ mod tests {
         let broken = Event { reason: Some("broken".into()), detail: Some("fire".into()), ..event("broken") };
         assert_eq!(line(&broken), "7.0  broken    k: fire\n");
         assert_eq!(line(&event("created")), "7.0  created   k\n");
+        let slot =
+            Event { slot: Some(3), fence: Some(7), owner: Some("me".into()), ttl_ms: Some(30_000), ..event("granted") };
+        assert_eq!(line(&slot), "7.0  granted   k  id 3  fence 7 by me for 30s\n");
     }
 
     #[test]

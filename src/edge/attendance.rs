@@ -18,8 +18,8 @@ use tenure_cluster::{Applied, Position, Seen, SubmitError};
 use tokio::sync::oneshot;
 
 use super::requests::{Entered, Number, Told};
-use super::{Shared, Waitable, turned};
-use crate::keyspace::{Acquire, Attach, Command, OpReply, Reason, Reply, Wait};
+use super::{Ask, Shared, Waitable, turned};
+use crate::keyspace::{Attach, Command, OpReply, Reason, Reply, Shown, SlotReply, View};
 
 /// A day.
 const WAIT_MS_MAX: u64 = 86_400_000;
@@ -45,7 +45,9 @@ pub(super) type Answer = (Result<Applied<Reply>, SubmitError>, oneshot::Sender<(
 pub(super) struct Attendance<M: Waitable, RT: AsyncRuntime> {
     edge: Arc<Shared<M, RT>>,
     entered: Entered,
-    ask: Acquire,
+    ask: Ask,
+    /// It stands in line for a slot of a pool; `None`: it was never told that it stands.
+    for_slot: Option<bool>,
     /// When the wait is over.
     ends: Instant<RT>,
     /// When the caller must have its answer; `None`: no such time.
@@ -59,14 +61,15 @@ pub(super) struct Attendance<M: Waitable, RT: AsyncRuntime> {
 }
 
 impl<M: Waitable, RT: AsyncRuntime> Attendance<M, RT> {
-    pub fn new(edge: Arc<Shared<M, RT>>, entered: Entered, ask: Acquire, wait_ms: u64, timeout: Duration) -> Self {
+    pub fn new(edge: Arc<Shared<M, RT>>, entered: Entered, ask: Ask, wait_ms: u64, timeout: Duration) -> Self {
         let started = now::<RT>();
         let answered = timeout.saturating_sub(ANSWER_MARGIN.min(timeout / 2));
         let wait = Duration::from_millis(wait_ms.clamp(1, WAIT_MS_MAX)).min(answered);
         // A timeout for ever has no end that could be reckoned.
         let answer_by = (timeout < Duration::from_secs(1 << 32)).then(|| started + timeout);
-        let (stands, in_doubt, may_be_own) = (None, Vec::new(), None);
-        Self { edge, entered, ask, ends: started + wait, answer_by, stands, in_doubt, may_be_own }
+        let ends = started + wait;
+        let (for_slot, stands, in_doubt, may_be_own) = (None, None, Vec::new(), None);
+        Self { edge, entered, ask, for_slot, ends, answer_by, stands, in_doubt, may_be_own }
     }
 
     /// From the first command to the last.
@@ -129,7 +132,7 @@ impl<M: Waitable, RT: AsyncRuntime> Attendance<M, RT> {
 
     /// By which request its token stands in line.
     fn attached(&self) -> Seen<Option<Attach>> {
-        self.edge.cluster.read_stale(|machine, _| machine.as_ref().attached(&self.ask.key, self.ask.token))
+        self.edge.cluster.read_stale(|machine, _| machine.as_ref().attached(self.ask.key(), self.ask.token()))
     }
 
     /// Does its client wait at a newer request by now? Then this one must not take the place again. Before it stood in
@@ -150,15 +153,17 @@ impl<M: Waitable, RT: AsyncRuntime> Attendance<M, RT> {
         let attach = number.attach;
         let left = self.ends.max(now::<RT>()) - now::<RT>();
         let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
-        let wait = Command::Wait(Wait { ask: self.ask.clone(), wait_ms, attach });
+        let wait = self.ask.clone().waiting(wait_ms, attach);
         match self.edge.cluster.submit_within(wait, self.patience()).await {
             Ok(applied) => {
                 // Also where it is granted: a grant that nobody takes is to be returned.
                 self.stands = Some((attach, applied.witness.position));
-                match applied.reply {
-                    Reply::Queued { .. } => Step::Stands,
-                    _ => Step::Answered(Ok(applied)),
-                }
+                self.for_slot = match applied.reply {
+                    Reply::Queued { .. } => Some(false),
+                    Reply::SlotQueued(_) => Some(true),
+                    _ => return Step::Answered(Ok(applied)),
+                };
+                Step::Stands
             }
             Err(SubmitError::OutcomeUnknown) => {
                 self.in_doubt.push(attach);
@@ -197,7 +202,7 @@ impl<M: Waitable, RT: AsyncRuntime> Attendance<M, RT> {
     /// Ends the wait. Returns when the machine should have told of its end long since.
     async fn cancel(&self, attach: Attach) {
         let until = now::<RT>() + ENDS_WITHIN.min(self.patience());
-        let (key, token) = (self.ask.key.clone(), self.ask.token);
+        let (key, token) = (self.ask.key().clone(), self.ask.token());
         let cancel = || Command::Cancel { key: key.clone(), token, attach };
         self.insist(cancel, until).await;
         sleep::<RT>(until.max(now::<RT>()) - now::<RT>()).await;
@@ -214,21 +219,25 @@ impl<M: Waitable, RT: AsyncRuntime> Attendance<M, RT> {
         }
     }
 
-    /// The answer to a wait that ended without a grant: with the live grant as this node sees it now.
+    /// The answer to a wait that ended without a grant: with how the key is as this node sees it now.
     fn ended(&self, reason: Reason) -> Applied<Reply> {
-        let view = |machine: &M, at| machine.as_ref().get(&self.ask.key, at).ok().flatten();
-        let Seen { value: view, witness, .. } = self.edge.cluster.read_stale(view);
-        let opens = view.as_ref().map(|view| view.acquirable_in_ms);
-        let grant = view.and_then(|view| view.grant);
-        let reply = OpReply {
-            reason: Some(reason),
-            fence: grant.as_ref().map(|grant| grant.fence),
-            ttl_ms: grant.as_ref().map(|grant| grant.ttl_ms),
-            owner: grant.map(|grant| grant.owner),
-            retry_after_ms: opens.filter(|_| reason == Reason::MinHold),
-            ..OpReply::default()
+        let view = |machine: &M, at| machine.as_ref().get(self.ask.key(), at).ok().flatten();
+        let Seen { value: shown, witness, .. } = self.edge.cluster.read_stale(view);
+        let reply = match shown {
+            _ if self.is_for_slot(shown.as_ref()) => {
+                let opens = shown.and_then(Shown::pool).map(|pool| pool.acquirable_in_ms).filter(|ms| *ms > 0);
+                let retry_after_ms = opens.filter(|_| reason == Reason::WaitTimeout);
+                Reply::Slot(Box::new(SlotReply { retry_after_ms, ..SlotReply::nothing(reason) }))
+            }
+            shown => Reply::Op(ended_for_lease(reason, shown.and_then(Shown::lease))),
         };
-        Applied { reply: Reply::Op(reply), witness }
+        Applied { reply, witness }
+    }
+
+    /// Was a slot of a pool waited for? What it was told counts, then what it asked for, then what the key is by now.
+    fn is_for_slot(&self, shown: Option<&Shown>) -> bool {
+        let asked = matches!(self.ask, Ask::Identity(_));
+        self.for_slot.unwrap_or(asked || matches!(shown, Some(Shown::Pool(_))))
     }
 
     /// Tells the machine that nobody waits any more.
@@ -248,8 +257,22 @@ impl<M: Waitable, RT: AsyncRuntime> Attendance<M, RT> {
     }
 
     async fn detach(&self, attach: Attach, until: Instant<RT>) {
-        let (key, token) = (self.ask.key.clone(), self.ask.token);
+        let (key, token) = (self.ask.key().clone(), self.ask.token());
         self.insist(|| Command::Detach { key: key.clone(), token, attach }, until).await;
+    }
+}
+
+/// The answer to whoever waited for a lease in vain: with its live grant.
+fn ended_for_lease(reason: Reason, view: Option<View>) -> OpReply {
+    let opens = view.as_ref().map(|view| view.acquirable_in_ms);
+    let grant = view.and_then(|view| view.grant);
+    OpReply {
+        reason: Some(reason),
+        fence: grant.as_ref().map(|grant| grant.fence),
+        ttl_ms: grant.as_ref().map(|grant| grant.ttl_ms),
+        owner: grant.map(|grant| grant.owner),
+        retry_after_ms: opens.filter(|_| reason == Reason::MinHold),
+        ..OpReply::default()
     }
 }
 

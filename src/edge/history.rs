@@ -27,7 +27,7 @@ use tenure_cluster::time::{sleep, spawn};
 use tenure_cluster::{EventAt, Heard, Position};
 use tokio::sync::{Notify, watch};
 
-use crate::keyspace::{Event, EventKind};
+use crate::keyspace::{Event, EventKind, SlotReply, Slotted};
 
 /// Bytes after which no event more is pulled at once: thousands of readers may hold what they pulled.
 const PULLED_BYTES: usize = 64 * 1024;
@@ -110,8 +110,18 @@ impl Told {
     /// Memory that it takes, about.
     fn bytes(&self) -> usize {
         let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
-        size_of::<Self>() + self.event.key.len() + text(&self.event.owner) + text(&self.event.detail)
+        let own = size_of::<Self>() + self.event.key.len() + text(&self.event.owner) + text(&self.event.detail);
+        own + self.event.slot.as_ref().map_or(0, |slot| text(&slot.identity) + answer_bytes(slot))
     }
+}
+
+/// Memory of the answer that was told to whoever acquired a slot.
+fn answer_bytes(slot: &Slotted) -> usize {
+    let Some(answer) = &slot.answer else { return 0 };
+    let text = |text: Option<&Arc<str>>| text.map_or(0, |text| text.len());
+    size_of::<SlotReply>()
+        + text(answer.detail.as_ref())
+        + text(answer.grant().and_then(|grant| grant.identity.as_ref()))
 }
 
 /// What a history keeps at most.

@@ -24,6 +24,7 @@ fn event(kind: EventKind) -> Event {
         ttl_ms: None,
         attach: None,
         reason: None,
+        slot: None,
     }
 }
 

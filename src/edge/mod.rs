@@ -4,6 +4,7 @@
 //! names the edge and a number; the node that applies the entry which grants it, or ends its wait, finds the number in
 //! [`Requests`] and answers. Nothing is sent from node to node for it: each edge hears the log.
 //!
+//! - `ask`: what is waited for.
 //! - `requests`: the table of numbers, fed inside apply.
 //! - `attendance`: the life of one request, from its command to its answer, and what is cleaned up after.
 //! - `presence`: says once a second that this edge is there, and gives up what it cannot answer for.
@@ -19,9 +20,12 @@
 //!
 //! Generic over machine and runtime, so that the simulator drives this very code in its own time.
 
+mod ask;
 mod attendance;
 mod away;
 pub mod history;
+#[cfg(test)]
+mod pool_tests;
 mod presence;
 mod requests;
 #[cfg(test)]
@@ -36,13 +40,14 @@ use tenure_cluster::time::{self, timeout};
 use tenure_cluster::{Applied, Cluster, StateMachine, SubmitError};
 use tokio::sync::oneshot;
 
+pub use ask::Ask;
 pub use requests::{Requests, WAITING_MAX};
 
-use crate::keyspace::{Acquire, Command, EdgeId, Event, Keyspace, Reply};
+use crate::keyspace::{Command, EdgeId, Event, Keyspace, Reply};
 use attendance::Attendance;
 use requests::Turned;
 
-/// A machine whose leases can be waited for.
+/// A machine whose leases and pools can be waited for.
 pub trait Waitable: StateMachine<Command = Command, Reply = Reply, Event = Event> + AsRef<Keyspace> {}
 
 impl<M: StateMachine<Command = Command, Reply = Reply, Event = Event> + AsRef<Keyspace>> Waitable for M {}
@@ -95,10 +100,15 @@ impl<M: Waitable, RT: AsyncRuntime> Edge<M, RT> {
     /// # Errors
     /// [`SubmitError`]: `Unavailable` if it was surely not put in line. `OutcomeUnknown` if this node cannot say what
     /// became of it: to be asked again with the same token, at another node.
-    pub async fn wait(&self, ask: Acquire, wait_ms: u64, timeout: Duration) -> Result<Applied<Reply>, SubmitError> {
+    pub async fn wait(
+        &self,
+        ask: impl Into<Ask>,
+        wait_ms: u64,
+        timeout: Duration,
+    ) -> Result<Applied<Reply>, SubmitError> {
         let entered = self.shared.requests.enter().map_err(turned)?;
         let (answer, answered) = oneshot::channel();
-        let attendance = Attendance::new(Arc::clone(&self.shared), entered, ask, wait_ms, timeout);
+        let attendance = Attendance::new(Arc::clone(&self.shared), entered, ask.into(), wait_ms, timeout);
         time::spawn::<RT>(attendance.attend(answer));
         // It answers always, unless the runtime ends.
         let (outcome, taken) = answered.await.map_err(|_| SubmitError::OutcomeUnknown)?;

@@ -47,7 +47,7 @@ impl<RT: AsyncRuntime> Proof<RT> {
 
 /// Says it for as long as the edge is there.
 pub(super) async fn told<M: Waitable, RT: AsyncRuntime>(edge: Weak<Shared<M, RT>>) {
-    let mut proof = Proof::<RT>::at(now::<RT>());
+    let mut proof = None;
     let mut next = now::<RT>() + EVERY;
     loop {
         sleep::<RT>(next.max(now::<RT>()) - now::<RT>()).await;
@@ -55,9 +55,11 @@ pub(super) async fn told<M: Waitable, RT: AsyncRuntime>(edge: Weak<Shared<M, RT>
         let sent = now::<RT>();
         next = sent + EVERY;
         if edge.requests.waiting() == 0 {
-            proof = Proof::at(sent);
+            proof = None;
             continue;
         }
+        // From the first look that finds somebody: a node that stood still between two looks has not failed who came since.
+        let proof = proof.get_or_insert_with(|| Proof::<RT>::at(sent));
         let presence = Command::Presence { edge: edge.id };
         if let Ok(applied) = edge.cluster.submit_within(presence, EVERY).await {
             proof.ordered(sent, applied.witness.position.index);
@@ -65,7 +67,7 @@ pub(super) async fn told<M: Waitable, RT: AsyncRuntime>(edge: Weak<Shared<M, RT>
         proof.applied(edge.cluster.read_stale(|_, _| ()).witness.position.index);
         if now::<RT>() - proof.proved >= FORSAKEN_AFTER {
             edge.requests.forsake();
-            proof = Proof::at(now::<RT>());
+            *proof = Proof::at(now::<RT>());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tenure_cluster::{Applied, EventAt, Heard, Witness};
 use tokio::sync::{oneshot, watch};
 
-use crate::keyspace::{Attach, EdgeId, Event, EventKind, OpReply, Reason, Reply};
+use crate::keyspace::{Attach, EdgeId, Event, EventKind, OpReply, Reason, Reply, SlotReply};
 
 /// Requests that wait on one node at most, unless told otherwise.
 pub const WAITING_MAX: usize = 20_000;
@@ -198,8 +198,7 @@ impl Drop for Number {
 fn told(at: EventAt, event: &Event) -> Option<Told> {
     match event.kind {
         EventKind::Granted => {
-            let (fence, ttl_ms, owner) = (event.fence, event.ttl_ms, event.owner.clone());
-            let reply = Reply::Op(OpReply { result: true, fence, ttl_ms, owner, ..OpReply::default() });
+            let reply = granted(event);
             let witness = Witness { position: at.position, clock: at.stamp, term: at.term };
             Some(Told::Granted(Applied { reply, witness }))
         }
@@ -207,4 +206,13 @@ fn told(at: EventAt, event: &Event) -> Option<Told> {
         EventKind::Detached => Some(Told::Again),
         _ => None,
     }
+}
+
+/// The answer to whoever waited for what was granted.
+fn granted(event: &Event) -> Reply {
+    if let Some(answer) = event.slot.as_ref().and_then(|slot| slot.answer.as_ref()) {
+        return Reply::Slot(Box::new(SlotReply::clone(answer)));
+    }
+    let (fence, ttl_ms, owner) = (event.fence, event.ttl_ms, event.owner.clone());
+    Reply::Op(OpReply { result: true, fence, ttl_ms, owner, ..OpReply::default() })
 }

@@ -26,7 +26,7 @@ use tenure_cluster::{Cluster, NeedsTick, Position, ReadAt, ReadError, Stamp, Sta
 use tokio::sync::watch;
 
 use super::history::{EventId, History, Missed, NoId, Pulled, Pulse, Told};
-use crate::keyspace::{Event, Key, Keyspace, View};
+use crate::keyspace::{Event, Key, Keyspace, Shown};
 
 /// Heartbeats come so often.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
@@ -151,7 +151,7 @@ pub struct Page {
     /// Why.
     pub why: Why,
     /// Keys in byte order; `None`: not asked for.
-    pub views: Option<Vec<View>>,
+    pub views: Option<Vec<Shown>>,
     /// The clock that the views' times are counted from.
     pub clock: Stamp,
     /// The last page: what follows comes after this id.
@@ -341,7 +341,7 @@ impl<S: Source, RT: AsyncRuntime> Stream<S, RT> {
 
 impl<RT: AsyncRuntime> Listing<RT> {
     /// The next keys, and whether there are more.
-    fn views(&mut self, keys: &Keys) -> Result<(Vec<View>, bool), NeedsTick> {
+    fn views(&mut self, keys: &Keys) -> Result<(Vec<Shown>, bool), NeedsTick> {
         let (keyspace, clock) = (&self.listed.keyspace, self.listed.clock);
         let at = ReadAt { applied: clock, now: clock };
         let prefix = match keys {
@@ -362,12 +362,14 @@ impl<RT: AsyncRuntime> Listing<RT> {
         let fitting = fitting.count();
         let is_whole = fitting == views.len();
         views.truncate(fitting);
-        self.cursor = if is_whole { page.cursor } else { views.last().map(|view| Key::clone(&view.key)) };
+        self.cursor = if is_whole { page.cursor } else { views.last().map(|view| Key::clone(view.key())) };
         Ok((views, self.cursor.is_some()))
     }
 }
 
-fn text_bytes(view: &View) -> usize {
+fn text_bytes(shown: &Shown) -> usize {
+    // A pool has no text but its key, and some numbers more than a lease.
+    let Shown::Lease(view) = shown else { return 2 * KEY_BYTES + shown.key().len() };
     let text = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
     let grant = view.grant.as_ref().map_or(0, |grant| grant.owner.len() + text(&grant.note) + text(&grant.broken));
     let last = view.last.as_ref().map_or(0, |last| last.owner.len() + text(&last.detail));

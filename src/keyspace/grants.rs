@@ -255,8 +255,9 @@ impl Keyspace {
         let lease = self.table.get(key).and_then(|(_, record)| record.lease().ok());
         if lease.is_some_and(|lease| lease.unconfirmed().is_some()) {
             self.table.edit(key, |record| {
-                let Kind::Lease(lease) = &mut record.kind;
-                lease.confirm();
+                if let Kind::Lease(lease) = &mut record.kind {
+                    lease.confirm();
+                }
             });
         }
     }
@@ -265,8 +266,9 @@ impl Keyspace {
     pub(super) fn edit_lease(&mut self, at: &Moment, key: &str, change: impl FnOnce(&mut Lease)) {
         self.table.edit(key, |record| {
             record.mark(at.position);
-            let Kind::Lease(lease) = &mut record.kind;
-            change(lease);
+            if let Kind::Lease(lease) = &mut record.kind {
+                change(lease);
+            }
         });
     }
 }
@@ -311,7 +313,7 @@ pub(super) fn refused(reason: Reason) -> OpReply {
 }
 
 /// The `ttl_ms` of an operation, `None` if it is not positive.
-fn positive(ttl_ms: i64) -> Option<u64> {
+pub(super) fn positive(ttl_ms: i64) -> Option<u64> {
     u64::try_from(ttl_ms).ok().filter(|ttl_ms| *ttl_ms > 0)
 }
 

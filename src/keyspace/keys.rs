@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tenure_cluster::Moment;
 
 use super::lease::Lease;
+use super::pool::{PASS_MAX, Pool};
 use super::record::Record;
 use super::{Event, EventKind, Key, Keyspace, LeaseOptions, Reason, Refusal, Reply};
 
@@ -66,18 +67,22 @@ impl Keyspace {
     pub(super) fn delete(&mut self, at: &Moment, keys: &[Key], fence: Option<u64>, events: &mut Vec<Event>) -> u64 {
         let mut count = 0;
         for key in keys {
-            let Some(record) = self.settled(at, key, events) else { continue };
-            let lease = record.lease().ok();
-            let grant = lease.and_then(|lease| lease.grant.as_ref());
+            // What has expired is told as such, however much it is: all that is held is told of here anyway.
+            self.settle_whole(at, key, events);
+            let Some((_, record)) = self.table.get(key) else { continue };
+            let grant = record.lease().ok().and_then(|lease| lease.grant.as_ref());
             if fence.is_some() && grant.map(|grant| grant.fence) != fence {
                 continue;
             }
+            let slots = record.pool().into_iter().flat_map(Pool::tenancies);
+            events.extend(
+                slots.map(|(id, held)| Event::of_grant(key, EventKind::Deleted, &held.grant).of_slot(id, held)),
+            );
             let deleted = match grant {
                 Some(grant) => Event::of_grant(key, EventKind::Deleted, grant),
                 None => Event::of_key(key, EventKind::Deleted),
             };
-            let waiters: Vec<_> =
-                lease.and_then(Lease::queue).into_iter().flat_map(|queue| queue.iter().map(Arc::clone)).collect();
+            let waiters: Vec<_> = record.queue().into_iter().flat_map(|queue| queue.iter().map(Arc::clone)).collect();
             self.tell_left(key, &waiters, Reason::Deleted, events);
             events.push(deleted);
             self.table.remove(key);
@@ -92,34 +97,50 @@ impl Keyspace {
         self.table.get(key).map(|(_, record)| record)
     }
 
-    /// Settles a key unless time has nothing to do on it.
+    /// Settles a key unless time has nothing to do on it. One whose lifetime is over is settled to the end: if all its grants
+    /// are over too, it is gone, however long its backlog.
     pub(super) fn settle_if_due(&mut self, at: &Moment, key: &str, events: &mut Vec<Event>) {
-        if self.table.get(key).is_some_and(|(_, record)| record.is_due(at.stamp)) {
+        while self.is_due(key, at) && self.settle(at, key, events) >= PASS_MAX && self.is_over(key, at.stamp) {}
+    }
+
+    /// Settles a key to the end, however long a pool's backlog.
+    pub(super) fn settle_whole(&mut self, at: &Moment, key: &str, events: &mut Vec<Event>) {
+        while self.is_due(key, at) {
             self.settle(at, key, events);
         }
     }
 
+    fn is_due(&self, key: &str, at: &Moment) -> bool {
+        self.table.get(key).is_some_and(|(_, record)| record.is_due(at.stamp))
+    }
+
     /// Lets time do its work on one key, and what follows from it: a lease that got free is handed on. So every command
     /// that frees a lease, or brings somebody to wait for it, ends here too.
-    pub(super) fn settle(&mut self, at: &Moment, key: &str, events: &mut Vec<Event>) {
-        let Some((key, record)) = self.table.get(key) else { return };
+    ///
+    /// Returns how many slots of a pool time has changed, at most [`PASS_MAX`]: then more may be due.
+    pub(super) fn settle(&mut self, at: &Moment, key: &str, events: &mut Vec<Event>) -> usize {
+        let Some((key, record)) = self.table.get(key) else { return 0 };
         let key = Key::clone(key);
         let ended = record.lease().ok().and_then(|lease| lease.grant.as_ref()).filter(|g| g.deadline <= at.stamp);
-        // A broken grant was told of at its BREAK.
-        if let Some(grant) = ended.filter(|grant| grant.broken.is_none()) {
-            let event = Event::of_grant(&key, EventKind::Expired, grant);
-            events.push(Event { last_renewed: Some(grant.renewed_at), ..event });
+        if let Some(grant) = ended {
+            events.extend(Event::of_expiry(&key, grant));
         }
         let mut after = record.clone();
-        let passed = after.pass(at.stamp);
+        let passed = after.pass(at.stamp, PASS_MAX);
+        for (id, held) in &passed.ended {
+            let event = Event::of_expiry(&key, &held.grant);
+            events.extend(event.map(|event| event.of_slot(*id, held)));
+        }
         self.tell_left(&key, &passed.left, Reason::WaitTimeout, events);
         self.tell_left(&key, &passed.outlived, Reason::KeyExpired, events);
         if passed.is_gone {
-            return self.go(&key, events);
+            self.go(&key, events);
+            return passed.slots;
         }
         after.mark(at.position);
         self.table.put(&key, after);
         self.hand_on(at, &key, events);
+        passed.slots
     }
 
     fn go(&mut self, key: &Key, events: &mut Vec<Event>) {

@@ -45,12 +45,30 @@ pub(super) struct Terms {
     pub note: Option<Arc<str>>,
     pub min_hold_ms: Option<u64>,
     pub delay_ms: Option<u64>,
+    /// Of a pool: what is asked for besides.
+    pub slot: Option<Box<SlotTerms>>,
+}
+
+/// What a slot of a pool is asked with besides.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SlotTerms {
+    /// `None`: anonymous.
+    pub identity: Option<Arc<str>>,
+    /// The caller's wall clock less the cluster's.
+    pub clock: Option<i64>,
+    /// Less than the pool's minimum was asked for.
+    pub ttl_raised: bool,
 }
 
 impl Terms {
     pub fn of(ask: Acquire, ttl_ms: u64) -> Self {
         let Acquire { token, owner, note, min_hold_ms, delay_ms, .. } = ask;
-        Self { token, owner, ttl_ms, note, min_hold_ms, delay_ms }
+        Self { token, owner, ttl_ms, note, min_hold_ms, delay_ms, slot: None }
+    }
+
+    /// The identity that a slot is asked for.
+    pub fn identity(&self) -> Option<&Arc<str>> {
+        self.slot.as_ref()?.identity.as_ref()
     }
 
     /// Does it ask by itself that the lease be held once per period?
@@ -102,6 +120,8 @@ pub(super) enum End {
     Broken(Arc<str>),
     /// Its client was gone before it could be told.
     Undelivered,
+    /// Another token of the identity took it over. Of a pool's slot only.
+    TakenOver,
 }
 
 impl End {
@@ -111,13 +131,14 @@ impl End {
             Self::Expired => Reason::Expired,
             Self::Broken(_) => Reason::Broken,
             Self::Undelivered => Reason::Undelivered,
+            Self::TakenOver => Reason::TakenOver,
         }
     }
 
     pub fn detail(&self) -> Option<Arc<str>> {
         match self {
             Self::Broken(text) => Some(Arc::clone(text)),
-            Self::Released | Self::Expired | Self::Undelivered => None,
+            Self::Released | Self::Expired | Self::Undelivered | Self::TakenOver => None,
         }
     }
 }
@@ -130,7 +151,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    fn fits(&self, token: TokenHash, fence: u64) -> bool {
+    pub fn fits(&self, token: TokenHash, fence: u64) -> bool {
         self.token.is_none_or(|own| own == token) && self.fence.is_none_or(|own| own == fence)
     }
 
@@ -206,7 +227,7 @@ impl Lease {
     pub fn lost(&self, claim: &Claim, now: Stamp) -> OpReply {
         let last = self.last.as_ref().filter(|last| !claim.is_empty() && claim.fits(last.token, last.fence));
         match last.map(|last| &last.end) {
-            Some(end @ (End::Expired | End::Broken(_) | End::Undelivered)) => {
+            Some(end @ (End::Expired | End::Broken(_) | End::Undelivered | End::TakenOver)) => {
                 OpReply { detail: end.detail(), ..self.refused(end.reason(), now) }
             }
             Some(End::Released) | None => self.refused(Reason::NotHeld, now),
@@ -250,7 +271,7 @@ impl Lease {
     pub fn queued(&self, token: TokenHash, now: Stamp) -> Option<Standing> {
         let queue = self.queue()?;
         let waiter = queue.of_token(token)?;
-        Some(Standing { op: self.refused(Reason::Queued, now), place: Some(queue.place(waiter.ticket)) })
+        Some(Standing { op: self.refused(Reason::Queued, now), place: Some(queue.place(waiter.ticket)), slot: None })
     }
 
     /// The request that the live grant's client may not know of.
@@ -289,7 +310,7 @@ impl Grant {
         let opens_at = match end {
             End::Released => self.granted_at.plus_ms(self.min_hold_ms),
             End::Expired | End::Broken(_) => at.plus_ms(self.delay_ms),
-            End::Undelivered => at,
+            End::Undelivered | End::TakenOver => at,
         };
         Last { fence: self.fence, owner: self.owner, token: self.token, end, at, opens_at }
     }

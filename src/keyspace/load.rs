@@ -5,6 +5,8 @@
 //! of least length, known flags, keys in strict order, fences within the counter, tickets in strict order in each line,
 //! the edges that have waiters and no others, version 2 only for what needs it.
 
+mod pools;
+
 use std::io::{BufReader, Read};
 use std::sync::Arc;
 
@@ -13,9 +15,9 @@ use tenure_cluster::{LoadError, Position, Stamp};
 
 use super::edges::Edges;
 use super::grants::FENCE_END;
-use super::lease::{End, Grant, Last, Lease, Terms, Waiting};
+use super::lease::{End, Grant, Last, Lease, SlotTerms, Terms, Waiting};
 use super::queue::{Post, Queue, Waiter};
-use super::record::{Kind, Record};
+use super::record::Record;
 use super::save::{MAGIC, VERSION_MAX, end, flag, kind, waiter_flag};
 use super::table::Table;
 use super::{Attach, EdgeId, Key, Keyspace, LeaseOptions, TokenHash};
@@ -54,7 +56,7 @@ pub(super) fn load(source: &mut dyn Read) -> Result<Keyspace, LoadError> {
         Ok((key, form.record()?))
     }))?;
     form.nothing_more()?;
-    if (form.version > 1) != table.needs_second_form() || (form.tickets > 0) != (table.waiters() > 0) {
+    if form.version != u64::from(table.form()) || (form.tickets > 0) != (table.waiters() > 0) {
         return Err(wrong("a version that is not needed"));
     }
     let (table, listed) = match planted::has(Bug::WaitersForgottenBySnapshot) {
@@ -71,8 +73,7 @@ fn without_waiters(mut table: Table) -> Table {
     let keys: Vec<Key> = table.iter().map(|(key, _)| Key::clone(key)).collect();
     for key in keys {
         table.edit(&key, |record| {
-            let Kind::Lease(lease) = &mut record.kind;
-            lease.edit_queue(|queue| *queue = Queue::default());
+            record.edit_queue(|queue| *queue = Queue::default());
         });
     }
     table
@@ -82,8 +83,7 @@ fn without_waiters(mut table: Table) -> Table {
 fn known(listed: &[(EdgeId, Stamp)], table: &Table) -> Result<Edges, LoadError> {
     let mut edges = Edges::default();
     for (key, record) in table.iter() {
-        let Kind::Lease(lease) = &record.kind;
-        for waiter in lease.queue().into_iter().flat_map(Queue::iter) {
+        for waiter in record.queue().into_iter().flat_map(Queue::iter) {
             let Some(attach) = waiter.attach() else { continue };
             let at = listed.binary_search_by_key(&attach.edge, |(edge, _)| *edge);
             let (_, seen) = at.ok().and_then(|at| listed.get(at)).ok_or_else(|| wrong("a waiter of no edge"))?;
@@ -136,6 +136,11 @@ impl Form<'_> {
         Err(wrong("a number that is too long"))
     }
 
+    fn signed(&mut self) -> Result<i64, LoadError> {
+        let number = self.number()?;
+        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
     fn stamp(&mut self) -> Result<Stamp, LoadError> {
         self.number().map(Stamp)
     }
@@ -173,8 +178,10 @@ impl Form<'_> {
     }
 
     fn record(&mut self) -> Result<Record, LoadError> {
-        if self.number()? != kind::LEASE {
-            return Err(wrong("a key of unknown type"));
+        match self.number()? {
+            kind::LEASE => {}
+            kind::POOL if self.version > 2 => return self.pool(),
+            _ => return Err(wrong("a key of unknown type")),
         }
         let flags = self.number()?;
         let has = |flag| flags & flag != 0;
@@ -188,7 +195,7 @@ impl Form<'_> {
         let grant = if has(flag::GRANT) { Some(self.grant(has(flag::NOTE), has(flag::BROKEN))?) } else { None };
         let unconfirmed = if has(flag::UNCONFIRMED) { Some(self.attach()?) } else { None };
         let last = if has(flag::LAST) { Some(Box::new(self.last(grant.as_ref())?)) } else { None };
-        let queue = if has(flag::QUEUE) { self.queue()? } else { Queue::default() };
+        let queue = if has(flag::QUEUE) { self.queue(waiter_flag::ALL_OF_LEASE)? } else { Queue::default() };
         let waiting = (unconfirmed.is_some() || !queue.is_empty()).then(|| Box::new(Waiting { queue, unconfirmed }));
         let lease = Lease { options, grant, last, waiting };
         let mut record = Record::of_lease(version, has(flag::AUTO_CREATED), lease);
@@ -221,12 +228,22 @@ impl Form<'_> {
         Ok(edges)
     }
 
-    fn queue(&mut self) -> Result<Queue, LoadError> {
+    fn end(&mut self, end: u64) -> Result<End, LoadError> {
+        Ok(match end {
+            end::RELEASED => End::Released,
+            end::EXPIRED => End::Expired,
+            end::BROKEN => End::Broken(self.text()?),
+            end::UNDELIVERED if self.version > 1 => End::Undelivered,
+            _ => return Err(wrong("a grant that ended in an unknown way")),
+        })
+    }
+
+    fn queue(&mut self, flags: u64) -> Result<Queue, LoadError> {
         let mut queue = Queue::default();
         let mut before = 0;
         let waiters = self.number()?;
         for _ in 0..waiters {
-            let waiter = self.waiter()?;
+            let waiter = self.waiter(flags)?;
             if waiter.ticket <= before || waiter.ticket > self.tickets {
                 return Err(wrong("tickets out of order"));
             }
@@ -239,21 +256,29 @@ impl Form<'_> {
         if waiters > 0 { Ok(queue) } else { Err(wrong("a line of nobody")) }
     }
 
-    fn waiter(&mut self) -> Result<Waiter, LoadError> {
+    /// A waiter that has no other flags than `known`.
+    fn waiter(&mut self, known: u64) -> Result<Waiter, LoadError> {
         let flags = self.number()?;
-        if flags > waiter_flag::ALL {
+        if flags > known {
             return Err(wrong("unknown flags of a waiter"));
         }
         let has = |flag| flags & flag != 0;
         let ticket = self.number()?;
-        let terms = Terms {
+        let mut terms = Terms {
             token: self.token()?,
             owner: self.text()?,
             ttl_ms: self.number()?,
             note: self.text_if(has(waiter_flag::NOTE))?,
             min_hold_ms: if has(waiter_flag::MIN_HOLD) { Some(self.number()?) } else { None },
             delay_ms: if has(waiter_flag::DELAY) { Some(self.number()?) } else { None },
+            slot: None,
         };
+        if known == waiter_flag::ALL {
+            let identity = has(waiter_flag::IDENTIFIED).then(|| Arc::clone(&terms.owner));
+            let clock = if has(waiter_flag::CLOCK) { Some(self.signed()?) } else { None };
+            let ttl_raised = has(waiter_flag::TTL_RAISED);
+            terms.slot = Some(Box::new(SlotTerms { identity, clock, ttl_raised }));
+        }
         let ends = self.stamp()?;
         let post = if has(waiter_flag::ATTACHED) { Post::Attached(self.attach()?) } else { Post::Kept(self.stamp()?) };
         Ok(Waiter { ticket, terms, ends, post })
@@ -291,13 +316,8 @@ impl Form<'_> {
             _ => owner,
         };
         let token = self.token()?;
-        let end = match self.number()? {
-            end::RELEASED => End::Released,
-            end::EXPIRED => End::Expired,
-            end::BROKEN => End::Broken(self.text()?),
-            end::UNDELIVERED if self.version > 1 => End::Undelivered,
-            _ => return Err(wrong("a grant that ended in an unknown way")),
-        };
+        let end = self.number()?;
+        let end = self.end(end)?;
         Ok(Last { fence, owner, token, end, at: self.stamp()?, opens_at: self.stamp()? })
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! A key has a record (`record`); a lease's record holds its options, the live grant and the grant that ended last
-//! (`lease`), and those who wait for it (`queue`). The table (`table`) keeps the records in byte order with one ordered set of timers. Commands that end
-//! or begin grants stand in `grants`, those of waiting in `waiting` (and who holds the sockets in `edges`), those on keys
+//! (`lease`), and those who wait for it (`queue`); a pool's holds its slots (`pool`, `slot`). The table (`table`) keeps the records in byte order with one ordered set of timers. Commands that end
+//! or begin grants stand in `grants`, for a pool's slots in `slot_grants` and `slot_claims` (and pools themselves in `pools`), those of waiting in `waiting` (and who holds the sockets in `edges`), those on keys
 //! themselves in `keys`, BATCH `all_or_nothing` in `whole`, reads in `query`, the snapshot's form in `save` and `load`.
 //!
 //! Time comes in with every call ([`Moment`]): a grant has expired when `now >= deadline`, and not before. Whoever
@@ -11,7 +11,7 @@
 //! told ([`Event`]) and cleaned up, a bounded number a call, so that a backlog of them never keeps a dead lease alive.
 //!
 //! # Invariants
-//! - At most one live grant a key; fences grow by one with every grant and are never reset, by DEL and CREATE neither.
+//! - At most one live grant a lease or slot, and one an identity of a pool; fences grow by one with every grant and are never reset, by DEL and CREATE neither.
 //! - Nothing ends a grant early but its holder, BREAK and DEL, and DETACH one that its client was never told of. What was seen to have ended never comes back.
 //! - A refusal changes nothing but what time has done (and see `grants`).
 //! - A lease that can be acquired has nobody who waits for it at an edge: see `waiting`.
@@ -33,10 +33,15 @@ mod grants;
 mod keys;
 mod lease;
 mod load;
+mod pool;
+mod pools;
 mod query;
 mod queue;
 mod record;
 mod save;
+mod slot;
+mod slot_claims;
+mod slot_grants;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -51,7 +56,7 @@ use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{LoadError, Moment, Stamp, StateMachine};
 
 pub use command::*;
-pub use query::{KeyTtl, Page, Standing};
+pub use query::{Holders, HoldersPage, KeyTtl, KeyType, Page, PoolUse, Shown, SlotView, Standing};
 pub use token::token_hash;
 
 use edges::Edges;
@@ -61,6 +66,9 @@ use waiting::Patience;
 
 /// Timers that fire in one call of `advance` at most.
 const ADVANCE_MAX: usize = 10_000;
+
+/// What a slot of a pool counts of [`ADVANCE_MAX`]: its end touches some five indexes.
+const SLOT_COST: usize = 4;
 
 /// Bytes of an encoded [`View`] at most: a key, two owners, a note and two texts of greatest length, and numbers.
 const VIEW_BYTES_MAX: usize = 5 * 1024;
@@ -116,11 +124,13 @@ impl Keyspace {
     /// Fires timers, the earliest first, up to `limit`. What has to do with edges comes first, and all of it.
     fn advance_up_to(&mut self, limit: usize, at: &Moment, events: &mut Vec<Event>) {
         self.lapse(at, events);
-        for _ in 0..limit {
+        let mut left = limit;
+        while left > 0 {
             match self.table.first_timer() {
                 Some((timer, key)) if timer.stamp <= at.stamp => {
                     let key = Key::clone(key);
-                    self.settle(at, &key, events);
+                    let slots = self.settle(at, &key, events);
+                    left = left.saturating_sub((slots * SLOT_COST).max(1));
                 }
                 _ => break,
             }
@@ -130,6 +140,9 @@ impl Keyspace {
 
     /// Applies one command that is not a BATCH.
     fn apply_one(&mut self, at: &Moment, command: Command, events: &mut Vec<Event>) -> Result<Reply, Refusal> {
+        if self.is_of_pool(at, &command, events) {
+            return self.apply_to_pool(at, command, events);
+        }
         match command {
             Command::Create { key, options } => self.create(at, &key, options, events),
             Command::Acquire(ask) => self.acquire(at, ask, None, events),
@@ -155,10 +168,8 @@ impl Keyspace {
             // Nested: the edge lets none through. It does nothing, so that no input recurses.
             Command::Batch(_) | Command::AllOrNothing(_) => Ok(Reply::Batch(Vec::new())),
             Command::Get { key } => {
-                self.settle_if_due(at, &key, events);
-                Ok(Reply::View(
-                    self.table.get(&key).and_then(|(key, record)| query::view(key, record, at.stamp)).map(Box::new),
-                ))
+                self.settle_whole(at, &key, events);
+                Ok(self.table.get(&key).map(|(key, record)| query::view(key, record, at.stamp)).into())
             }
             Command::Held { key, token } => {
                 self.claimed(at, &key, &Claim { token, fence: None }, events).map(Reply::from)
@@ -170,6 +181,16 @@ impl Keyspace {
             Command::Cancel { key, token, attach } => Ok(self.cancel(at, &key, token, attach, events)),
             Command::Presence { edge } => Ok(self.presence(at, edge, events)),
             Command::Away { edge } => Ok(self.away(at, edge, events)),
+            Command::CreatePool { key, options, uuid } => self.create_pool(at, &key, options, uuid, events),
+            // On a key that is no pool.
+            Command::AcquireSlot(AcquireSlot { key, .. })
+            | Command::WaitSlot(WaitSlot { ask: AcquireSlot { key, .. }, .. })
+            | Command::RenewSlot { key, .. }
+            | Command::BreakSlot { key, .. }
+            | Command::Resize { key, .. } => {
+                let is_there = self.settled(at, &key, events).is_some();
+                Err(if is_there { Refusal::WrongType } else { Refusal::NoSuchKey })
+            }
         }
     }
 }
@@ -184,7 +205,7 @@ impl StateMachine for Keyspace {
     type Command = Command;
     type Reply = Reply;
     type Event = Event;
-    const FORMAT_VERSION: u16 = 2;
+    const FORMAT_VERSION: u16 = 3;
 
     fn command_format(command: &Command) -> u16 {
         command.format()

@@ -11,22 +11,82 @@
 //! a SCAN over several pages is one snapshot. A page may hold fewer keys than asked for, even none, and still have a
 //! cursor: one call looks at a bounded number of keys, dead ones included.
 
+mod pools;
+
 use std::borrow::Cow;
 
 use tenure_cluster::{NeedsTick, ReadAt, Stamp};
 
 use super::lease::{Claim, Grant, Last, Lease};
-use super::record::Record;
-use super::{Attach, EdgeId, Ended, GrantView, Key, Keyspace, OpReply, Place, Refusal, Reply, TokenHash, View};
+use super::record::{Kind, Record};
+use super::{
+    Attach, EdgeId, Ended, GrantView, Key, Keyspace, OpReply, Place, PoolView, Refusal, Reply, TokenHash, View,
+};
 
 /// One call of SCAN looks at this many keys at most.
 const SCAN_VISITS_MAX: usize = 10_000;
+
+/// A key as GET shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// A lease.
+    Lease(Box<View>),
+    /// A pool.
+    Pool(Box<PoolView>),
+}
+
+impl Shown {
+    /// The key.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Lease(view) => &view.key,
+            Self::Pool(view) => &view.key,
+        }
+    }
+
+    /// A lease's view, if it is one.
+    pub fn lease(self) -> Option<View> {
+        match self {
+            Self::Lease(view) => Some(*view),
+            Self::Pool(_) => None,
+        }
+    }
+
+    /// A pool's view, if it is one.
+    pub fn pool(self) -> Option<PoolView> {
+        match self {
+            Self::Pool(view) => Some(*view),
+            Self::Lease(_) => None,
+        }
+    }
+}
+
+impl From<Option<Shown>> for Reply {
+    fn from(shown: Option<Shown>) -> Self {
+        match shown {
+            Some(Shown::Lease(view)) => Self::View(Some(view)),
+            Some(Shown::Pool(view)) => Self::PoolView(view),
+            None => Self::View(None),
+        }
+    }
+}
+
+/// TYPE: what a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyType {
+    /// A lease.
+    Lease,
+    /// A pool.
+    Pool,
+}
+
+pub use pools::{Holders, HoldersPage, PoolUse, SlotView};
 
 /// One page of SCAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Keys in byte order.
-    pub views: Vec<View>,
+    pub views: Vec<Shown>,
     /// Where the next page starts; `None`: that was all.
     pub cursor: Option<Key>,
 }
@@ -38,17 +98,23 @@ pub struct Standing {
     pub op: OpReply,
     /// The token's place in line: then the answer is false, `queued`.
     pub place: Option<Place>,
+    /// Of a pool: the slot.
+    pub slot: Option<u32>,
 }
 
 impl From<OpReply> for Standing {
     fn from(op: OpReply) -> Self {
-        Self { op, place: None }
+        Self { op, place: None, slot: None }
     }
 }
 
 impl From<Standing> for Reply {
-    fn from(Standing { op, place }: Standing) -> Self {
-        place.map_or(Self::Op(op.clone()), |place| Self::Queued { op, place })
+    fn from(Standing { op, place, slot }: Standing) -> Self {
+        match (place, slot) {
+            (Some(place), _) => Self::Queued { op, place },
+            (None, Some(id)) => Self::OfSlot { op, id },
+            (None, None) => Self::Op(op),
+        }
     }
 }
 
@@ -83,21 +149,37 @@ impl Keyspace {
     ///
     /// # Errors
     /// [`NeedsTick`].
-    pub fn check(&self, key: &str, fence: u64, at: ReadAt) -> Result<Result<OpReply, Refusal>, NeedsTick> {
-        let standing = self.holds(key, &Claim { token: None, fence: Some(fence) }, at)?;
-        Ok(standing.map(|standing| standing.op))
+    pub fn check(&self, key: &str, fence: u64, at: ReadAt) -> Result<Result<Standing, Refusal>, NeedsTick> {
+        self.holds(key, &Claim { token: None, fence: Some(fence) }, at)
+    }
+
+    /// OP HOLDERS of a pool.
+    ///
+    /// # Errors
+    /// [`NeedsTick`].
+    pub fn holders(&self, key: &str, which: &Holders, at: ReadAt) -> Result<Result<HoldersPage, Refusal>, NeedsTick> {
+        let Some(record) = self.seen(key, at)? else { return Ok(Err(Refusal::NoSuchKey)) };
+        Ok(record.pool().map(|pool| pools::holders(pool, which, at.now)))
     }
 
     /// GET; `None`: no such key.
     ///
     /// # Errors
     /// [`NeedsTick`].
-    pub fn get(&self, key: &str, at: ReadAt) -> Result<Option<View>, NeedsTick> {
+    pub fn get(&self, key: &str, at: ReadAt) -> Result<Option<Shown>, NeedsTick> {
         let Some((key, record)) = self.table.get(key) else { return Ok(None) };
-        Ok(seen(record, at)?.and_then(|record| view(key, &record, at.now)))
+        Ok(seen(record, at)?.map(|record| view(key, &record, at.now)))
     }
 
-    /// EXISTS, and TYPE (every key is a lease so far).
+    /// TYPE; `None`: no such key.
+    ///
+    /// # Errors
+    /// [`NeedsTick`].
+    pub fn key_type(&self, key: &str, at: ReadAt) -> Result<Option<KeyType>, NeedsTick> {
+        Ok(self.seen(key, at)?.map(|record| if record.pool().is_ok() { KeyType::Pool } else { KeyType::Lease }))
+    }
+
+    /// EXISTS.
     ///
     /// # Errors
     /// [`NeedsTick`].
@@ -125,7 +207,7 @@ impl Keyspace {
             if views.len() >= limit || visits >= SCAN_VISITS_MAX {
                 return Ok(Page { views, cursor: last.cloned() });
             }
-            views.extend(seen(record, at)?.and_then(|record| view(key, &record, at.now)));
+            views.extend(seen(record, at)?.map(|record| view(key, &record, at.now)));
             last = Some(key);
         }
         Ok(Page { views, cursor: None })
@@ -139,6 +221,12 @@ impl Keyspace {
     /// Keys, those that time has ended but cleaning has not reached included: for metrics.
     pub fn keys(&self) -> usize {
         self.table.len()
+    }
+
+    /// All pools in byte order, and how much of each is in use; what has ended but cleaning has not reached counts as held:
+    /// for metrics.
+    pub fn pools(&self) -> impl Iterator<Item = (&Key, PoolUse)> {
+        self.table.pools().map(|(key, pool)| (key, pool.usage()))
     }
 
     /// Waiters of all leases, kept places and those that time has ended but cleaning has not reached included: for
@@ -155,7 +243,7 @@ impl Keyspace {
     /// The request by which `token` waits for `key`, as of the last applied entry; `None`: by none, or nobody waits there.
     pub fn attached(&self, key: &str, token: TokenHash) -> Option<Attach> {
         let (_, record) = self.table.get(key)?;
-        record.lease().ok()?.waiting.as_ref()?.queue.of_token(token)?.attach()
+        record.waiter(token)?.attach()
     }
 
     /// The longest `ttl_ms` ever granted: a restore holds every key back for so long.
@@ -169,7 +257,10 @@ impl Keyspace {
 
     fn holds(&self, key: &str, claim: &Claim, at: ReadAt) -> Result<Result<Standing, Refusal>, NeedsTick> {
         let Some(record) = self.seen(key, at)? else { return Ok(Err(Refusal::NoSuchKey)) };
-        Ok(record.lease().map(|lease| lease.standing(claim, at.now)))
+        Ok(Ok(match &record.kind {
+            Kind::Lease(lease) => lease.standing(claim, at.now),
+            Kind::Pool(pool) => pool.standing(claim, at.now),
+        }))
     }
 }
 
@@ -182,18 +273,21 @@ fn seen(record: &Record, at: ReadAt) -> Result<Option<Cow<'_, Record>>, NeedsTic
     Ok(Some(record))
 }
 
-/// Remaining lifetime of a key that is there: 0 when a grant outlives it.
+/// Remaining lifetime of a key that is there: 0 when a grant, or a pool's quarantine, outlives it.
 fn key_ttl_ms(record: &Record, now: Stamp) -> Option<u64> {
-    match record.gone_at() {
+    match record.gone_at().filter(|_| record.pool().is_err()) {
         Some(gone_at) => Some(gone_at.ms_since(now).max(1)),
         None => record.ends.map(|ends| ends.ms_since(now)),
     }
 }
 
-/// A settled key of type lease as GET shows it.
-pub(super) fn view(key: &Key, record: &Record, now: Stamp) -> Option<View> {
-    let lease = record.lease().ok()?;
-    Some(View {
+/// A settled key as GET shows it.
+pub(super) fn view(key: &Key, record: &Record, now: Stamp) -> Shown {
+    let lease = match &record.kind {
+        Kind::Lease(lease) => lease,
+        Kind::Pool(pool) => return Shown::Pool(Box::new(pools::pool_view(key, record, pool, now))),
+    };
+    Shown::Lease(Box::new(View {
         key: Key::clone(key),
         grant: lease.grant.as_ref().map(|grant| grant.view(now)),
         waiters: lease.waiters() as u64,
@@ -203,7 +297,7 @@ pub(super) fn view(key: &Key, record: &Record, now: Stamp) -> Option<View> {
         key_ttl_ms: key_ttl_ms(record, now),
         auto_created: record.auto_created,
         last: lease.last.as_deref().map(Last::view),
-    })
+    }))
 }
 
 /// Until the lease can be acquired if nothing but time happens; a held key past its lifetime: until it goes.

@@ -4,8 +4,8 @@
 //! (a request waits for it at an edge) or its place is kept for a while (the request went away; whoever asks with the
 //! same token takes the place again). Only attached ones are granted; the others are passed over.
 //!
-//! Invariants, kept here and nowhere else: one waiter a token; `tokens`, `attached` and `times` say of exactly the
-//! waiters in `line` what these say of themselves. A clone costs O(1), every change O(log n) for each waiter it touches.
+//! Invariants, kept here and nowhere else: one waiter a token; `tokens`, `identities`, `attached` and `times` say of
+//! exactly the waiters in `line` what these say of themselves. A clone costs O(1), every change O(log n) for each waiter it touches.
 //!
 //! Not promised: that a place is found in O(log n). It is counted, from the nearer end: the last one's at once, one in
 //! the middle of ten thousand in some microseconds.
@@ -65,6 +65,7 @@ impl Waiter {
 pub(super) struct Queue {
     line: OrdMap<u64, Arc<Waiter>>,
     tokens: OrdMap<TokenHash, u64>,
+    identities: OrdSet<(Arc<str>, u64)>,
     attached: OrdSet<u64>,
     times: OrdSet<(Stamp, u64)>,
 }
@@ -90,6 +91,12 @@ impl Queue {
 
     pub fn of_token(&self, token: TokenHash) -> Option<&Arc<Waiter>> {
         self.line.get(self.tokens.get(&token)?)
+    }
+
+    /// All that wait for an identity's slot, in order.
+    pub fn of_identity(&self, identity: &Arc<str>) -> impl Iterator<Item = &Arc<Waiter>> {
+        let all = (Arc::clone(identity), 0)..=(Arc::clone(identity), u64::MAX);
+        self.identities.range(all).filter_map(|(_, ticket)| self.line.get(ticket))
     }
 
     /// Who is next to be granted.
@@ -121,6 +128,7 @@ impl Queue {
         let ticket = waiter.ticket;
         self.remove(ticket);
         self.tokens.insert(waiter.terms.token, ticket);
+        self.identities.extend(waiter.terms.identity().map(|identity| (Arc::clone(identity), ticket)));
         self.times.insert((waiter.goes_at(), ticket));
         if waiter.attach().is_some() {
             self.attached.insert(ticket);
@@ -138,6 +146,9 @@ impl Queue {
     pub fn remove(&mut self, ticket: u64) -> Option<Arc<Waiter>> {
         let waiter = self.line.remove(&ticket)?;
         self.tokens.remove(&waiter.terms.token);
+        if let Some(identity) = waiter.terms.identity() {
+            self.identities.remove(&(Arc::clone(identity), ticket));
+        }
         self.times.remove(&(waiter.goes_at(), ticket));
         self.attached.remove(&ticket);
         Some(waiter)

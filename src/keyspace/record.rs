@@ -23,9 +23,10 @@ use std::sync::Arc;
 use tenure_cluster::planted::{self, Bug};
 use tenure_cluster::{Position, Stamp};
 
-use super::Refusal;
 use super::lease::{End, Lease};
+use super::pool::{Ended, Pool};
 use super::queue::{Queue, Waiter};
+use super::{Refusal, TokenHash};
 
 /// A key made by ACQUIRE `create` goes this long after it became acquirable: a delay or minimum hold is kept to its end.
 pub(super) const IDLE_MS: u64 = 24 * 60 * 60 * 1000;
@@ -55,6 +56,7 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Lease(Lease),
+    Pool(Box<Pool>),
 }
 
 /// What time did to a record.
@@ -62,6 +64,10 @@ pub(super) enum Kind {
 pub(super) struct Passed {
     /// The key goes.
     pub is_gone: bool,
+    /// Grants of a pool's slots that ended.
+    pub ended: Vec<Ended>,
+    /// How many slots of a pool changed.
+    pub slots: usize,
     /// Waiters whose time was over.
     pub left: Vec<Arc<Waiter>>,
     /// Waiters that the end of the key's lifetime took along.
@@ -73,6 +79,12 @@ impl Record {
     pub fn of_lease(version: Position, auto_created: bool, lease: Lease) -> Self {
         let Position { index, ordinal } = version;
         Self { index, ordinal, auto_created, ends: None, kind: Kind::Lease(lease) }
+    }
+
+    /// A pool of which no slot was given, changed last by its creation.
+    pub fn of_pool(version: Position, pool: Pool) -> Self {
+        let Position { index, ordinal } = version;
+        Self { index, ordinal, auto_created: false, ends: None, kind: Kind::Pool(Box::new(pool)) }
     }
 
     /// Position of the last change.
@@ -92,25 +104,61 @@ impl Record {
     pub fn lease(&self) -> Result<&Lease, Refusal> {
         match &self.kind {
             Kind::Lease(lease) => Ok(lease),
+            Kind::Pool(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    /// The pool.
+    ///
+    /// # Errors
+    /// [`Refusal::WrongType`] if the key is of another type.
+    pub fn pool(&self) -> Result<&Pool, Refusal> {
+        match &self.kind {
+            Kind::Pool(pool) => Ok(pool),
+            Kind::Lease(_) => Err(Refusal::WrongType),
+        }
+    }
+
+    /// Those who wait, if any.
+    pub fn queue(&self) -> Option<&Queue> {
+        match &self.kind {
+            Kind::Lease(lease) => lease.queue(),
+            Kind::Pool(pool) => pool.queue(),
+        }
+    }
+
+    /// The token's waiter.
+    pub fn waiter(&self, token: TokenHash) -> Option<&Arc<Waiter>> {
+        self.queue()?.of_token(token)
+    }
+
+    pub fn edit_queue<R>(&mut self, change: impl FnOnce(&mut Queue) -> R) -> R {
+        match &mut self.kind {
+            Kind::Lease(lease) => lease.edit_queue(change),
+            Kind::Pool(pool) => pool.edit_queue(change),
         }
     }
 
     /// Waiters, kept places included.
     pub fn waiters(&self) -> usize {
-        let Kind::Lease(lease) = &self.kind;
-        lease.waiters()
+        self.queue().map_or(0, Queue::len)
     }
 
-    /// Has it what the first form of a snapshot cannot tell?
-    pub fn needs_second_form(&self) -> bool {
-        let Kind::Lease(lease) = &self.kind;
-        lease.waiting.is_some() || lease.last.as_ref().is_some_and(|last| last.end == End::Undelivered)
-    }
-
-    /// Is the key in use by a grant, as far as it has been settled?
-    pub fn is_held(&self) -> bool {
+    /// The version of a snapshot that can tell it.
+    pub fn form(&self) -> u16 {
+        let undelivered = |lease: &Lease| lease.last.as_ref().is_some_and(|last| last.end == End::Undelivered);
         match &self.kind {
-            Kind::Lease(lease) => lease.grant.is_some(),
+            Kind::Lease(lease) if lease.waiting.is_some() || undelivered(lease) => 2,
+            Kind::Lease(_) => 1,
+            Kind::Pool(_) => 3,
+        }
+    }
+
+    /// Live grants, as far as it has been settled.
+    pub fn grants(&self) -> usize {
+        match &self.kind {
+            Kind::Lease(lease) => usize::from(lease.grant.is_some()),
+            Kind::Pool(pool) => pool.held() as usize,
         }
     }
 
@@ -119,12 +167,17 @@ impl Record {
         self.ends.is_some_and(|ends| ends <= now)
     }
 
-    /// When the key goes if it stays free: at the end of its lifetime, or idle. `None` while it is held or has no end.
+    /// When the key goes if it stays free: at the end of its lifetime, or idle. `None` while it is held or has no end. A pool
+    /// stays until all its quarantines are over: one that is made anew would give those slots at once.
     pub fn gone_at(&self) -> Option<Stamp> {
-        let Kind::Lease(lease) = &self.kind;
-        if lease.grant.is_some() {
+        if self.grants() > 0 {
             return self.ends_held();
         }
+        let lease = match &self.kind {
+            Kind::Lease(lease) => lease,
+            Kind::Pool(_) if planted::has(Bug::KeyTtlEndsQuarantine) => return self.ends,
+            Kind::Pool(pool) => return self.ends.map(|ends| ends.max(pool.quiet_at().unwrap_or_default())),
+        };
         let idle =
             lease.last.as_ref().filter(|_| self.auto_created).map(|last| last.at.max(last.opens_at).plus_ms(IDLE_MS));
         match (self.ends, idle) {
@@ -140,7 +193,10 @@ impl Record {
 
     /// When time next has work to do: it ends the grant, the key or a wait, or opens the lease for who waits.
     pub fn timer(&self) -> Option<Timer> {
-        let Kind::Lease(lease) = &self.kind;
+        let lease = match &self.kind {
+            Kind::Lease(lease) => lease,
+            Kind::Pool(pool) => return self.pool_timer(pool),
+        };
         let fence = lease.grant.as_ref().map(|grant| grant.fence).or(lease.last.as_ref().map(|last| last.fence));
         let own = match &lease.grant {
             Some(grant) => Some(self.ends_held().map_or(grant.deadline, |ends| ends.min(grant.deadline))),
@@ -153,9 +209,18 @@ impl Record {
         stamp.map(|stamp| Timer { stamp, fence: fence.unwrap_or(0) })
     }
 
+    fn pool_timer(&self, pool: &Pool) -> Option<Timer> {
+        let own = pool.next_time().map(|(stamp, fence)| Timer { stamp, fence });
+        // The end of its lifetime ends what waits, also while grants and quarantines outlive it.
+        let ends = self.ends.filter(|_| pool.queue().is_some());
+        let line = pool.queue().and_then(Queue::next_time);
+        let others = [self.gone_at(), ends, line].into_iter().flatten().map(|stamp| Timer { stamp, fence: 0 });
+        own.into_iter().chain(others).min()
+    }
+
     /// Until when a delay or minimum hold keeps it shut though free, if it does at all.
     pub fn shut_until(&self) -> Option<Stamp> {
-        let Kind::Lease(lease) = &self.kind;
+        let lease = self.lease().ok()?;
         let last = lease.last.as_ref().filter(|last| lease.grant.is_none() && last.opens_at > last.at)?;
         Some(last.opens_at)
     }
@@ -168,8 +233,8 @@ impl Record {
     /// The earliest stamp after `now` at which an answer about this record changes by time alone (remaining times
     /// apart). Besides the timer: the end of a held key's lifetime, and the end of a delay or minimum hold.
     pub fn next_change(&self, now: Stamp) -> Option<Stamp> {
-        let Kind::Lease(lease) = &self.kind;
-        [self.timer().map(|timer| timer.stamp), self.ends, lease.opens_at()]
+        let opens_at = self.lease().ok().and_then(Lease::opens_at);
+        [self.timer().map(|timer| timer.stamp), self.ends, opens_at]
             .into_iter()
             .flatten()
             .filter(|stamp| *stamp > now)
@@ -182,22 +247,26 @@ impl Record {
             return Some(Cow::Borrowed(self));
         }
         let mut after = self.clone();
-        if after.pass(now).is_gone { None } else { Some(Cow::Owned(after)) }
+        if after.pass(now, usize::MAX).is_gone { None } else { Some(Cow::Owned(after)) }
     }
 
-    /// Lets time do what it does alone.
-    pub fn pass(&mut self, now: Stamp) -> Passed {
+    /// Lets time do what it does alone, on at most `limit` slots if it is a pool.
+    pub fn pass(&mut self, now: Stamp, limit: usize) -> Passed {
         let is_over = self.is_over(now);
-        let Kind::Lease(lease) = &mut self.kind;
-        lease.expire(now);
-        let due = lease.queue().and_then(Queue::next_time).is_some_and(|next| next <= now);
-        let left = if due { lease.edit_queue(|queue| queue.take_due(now)) } else { Vec::new() };
+        let (ended, slots) = match &mut self.kind {
+            Kind::Lease(lease) => {
+                lease.expire(now);
+                (Vec::new(), 0)
+            }
+            Kind::Pool(pool) => pool.pass(now, limit),
+        };
+        let due = self.queue().and_then(Queue::next_time).is_some_and(|next| next <= now);
+        let left = if due { self.edit_queue(|queue| queue.take_due(now)) } else { Vec::new() };
         let is_gone = self.gone_at().is_some_and(|gone_at| gone_at <= now);
-        let Kind::Lease(lease) = &mut self.kind;
-        let ends_line = (is_over || is_gone) && lease.waiters() > 0;
+        let ends_line = (is_over || is_gone) && self.waiters() > 0;
         let outlived =
-            if ends_line { lease.edit_queue(std::mem::take).iter().map(Arc::clone).collect() } else { Vec::new() };
-        Passed { is_gone, left, outlived }
+            if ends_line { self.edit_queue(std::mem::take).iter().map(Arc::clone).collect() } else { Vec::new() };
+        Passed { is_gone, ended, slots, left, outlived }
     }
 }
 

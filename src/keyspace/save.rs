@@ -1,29 +1,34 @@
-//! How a keyspace is written: the snapshot's form, version 1 or 2. [`super::load`] reads both.
+//! How a keyspace is written: the snapshot's form, version 1 to 3. [`super::load`] reads all.
 //!
-//! Form: `"tenure keyspace"`, version, last fence, longest ttl, in version 2 the last ticket and the edges, number of
+//! Form: `"tenure keyspace"`, version, last fence, longest ttl, from version 2 on the last ticket and the edges, number of
 //! keys, then the keys in byte order. Numbers are LEB128 varints of the least length, stamps in milliseconds, strings
 //! their length and bytes, token hashes their 16 bytes. What may be absent is told by a flag before it. Timers, counts and
 //! parameters are not written: they follow from the records or are given.
 //!
 //! Version 2 is written only where it is needed: while somebody waits, while a grant that came by waiting is not
-//! confirmed, and while a grant is remembered that was not delivered. All else a node of the first version reads.
+//! confirmed, and while a grant is remembered that was not delivered; version 3 while there is a pool. All else a node of
+//! the first version reads.
 //!
 //! Each state has one form, and each form one state: `save(load(bytes)) == bytes` for whatever `load` accepts. So the
 //! bytes are the state's identity, and nodes can be compared by them. Written in a stream through one small buffer.
 //!
 //! Once shipped, a version is not edited: a new form is a new version, and `load` goes on to read the old.
 
+mod pools;
+
 use std::io::{self, Write};
 
 use tenure_cluster::{Position, Stamp};
 
 use super::lease::{End, Grant, Last, Lease};
-use super::queue::{Post, Waiter};
+use super::queue::{Post, Queue, Waiter};
 use super::record::{Kind, Record};
 use super::{Attach, EdgeId, Key, Keyspace, LeaseOptions, TokenHash};
 
+pub(super) use pools::{on_conflict, slot_flag};
+
 pub(super) const MAGIC: &[u8] = b"tenure keyspace";
-pub(super) const VERSION_MAX: u64 = 2;
+pub(super) const VERSION_MAX: u64 = 3;
 
 /// What a record has, as bits of its first byte.
 pub(super) mod flag {
@@ -47,12 +52,19 @@ pub(super) mod waiter_flag {
     pub const NOTE: u64 = 1 << 1;
     pub const MIN_HOLD: u64 = 1 << 2;
     pub const DELAY: u64 = 1 << 3;
-    pub const ALL: u64 = (1 << 4) - 1;
+    pub const ALL_OF_LEASE: u64 = (1 << 4) - 1;
+    /// From here on in the line of a pool. The owner is an identity.
+    pub const IDENTIFIED: u64 = 1 << 4;
+    pub const CLOCK: u64 = 1 << 5;
+    pub const TTL_RAISED: u64 = 1 << 6;
+    pub const ALL: u64 = (1 << 7) - 1;
 }
 
 /// Types of keys.
 pub(super) mod kind {
     pub const LEASE: u64 = 1;
+    /// Version 3.
+    pub const POOL: u64 = 2;
 }
 
 /// How a grant ended.
@@ -62,13 +74,15 @@ pub(super) mod end {
     pub const BROKEN: u64 = 3;
     /// Version 2.
     pub const UNDELIVERED: u64 = 4;
+    /// Version 3, of a slot alone.
+    pub const TAKEN_OVER: u64 = 5;
 }
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The version that a state needs.
 pub(super) fn form(keyspace: &Keyspace) -> u16 {
-    if keyspace.table.needs_second_form() { 2 } else { 1 }
+    keyspace.table.form()
 }
 
 /// Writes the whole state.
@@ -109,6 +123,11 @@ impl Buffer {
         self.0.push(number as u8);
     }
 
+    /// Small ones of either sign are short.
+    fn signed(&mut self, number: i64) {
+        self.number((number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned());
+    }
+
     fn stamp(&mut self, stamp: Stamp) {
         self.number(stamp.0);
     }
@@ -128,7 +147,10 @@ impl Buffer {
     }
 
     fn record(&mut self, key: &Key, record: &Record) {
-        let Kind::Lease(lease) = &record.kind;
+        let lease = match &record.kind {
+            Kind::Lease(lease) => lease,
+            Kind::Pool(pool) => return self.pool(key, record, pool),
+        };
         self.text(key);
         self.number(kind::LEASE);
         self.number(flags(record, lease));
@@ -146,7 +168,11 @@ impl Buffer {
         if let Some(last) = &lease.last {
             self.last(last);
         }
-        if let Some(queue) = lease.queue() {
+        self.queue(lease.queue());
+    }
+
+    fn queue(&mut self, queue: Option<&Queue>) {
+        if let Some(queue) = queue {
             self.number(queue.len() as u64);
             queue.iter().for_each(|waiter| self.waiter(waiter));
         }
@@ -174,6 +200,9 @@ impl Buffer {
         }
         for ms in [terms.min_hold_ms, terms.delay_ms].into_iter().flatten() {
             self.number(ms);
+        }
+        if let Some(clock) = terms.slot.as_ref().and_then(|slot| slot.clock) {
+            self.signed(clock);
         }
         self.stamp(waiter.ends);
         match waiter.post {
@@ -209,17 +238,22 @@ impl Buffer {
         self.number(last.fence);
         self.text(&last.owner);
         self.token(last.token);
-        match &last.end {
+        self.end(&last.end);
+        self.stamp(last.at);
+        self.stamp(last.opens_at);
+    }
+
+    fn end(&mut self, end: &End) {
+        match end {
             End::Released => self.number(end::RELEASED),
             End::Expired => self.number(end::EXPIRED),
             End::Undelivered => self.number(end::UNDELIVERED),
+            End::TakenOver => self.number(end::TAKEN_OVER),
             End::Broken(text) => {
                 self.number(end::BROKEN);
                 self.text(text);
             }
         }
-        self.stamp(last.at);
-        self.stamp(last.opens_at);
     }
 }
 
@@ -239,11 +273,15 @@ fn flags(record: &Record, lease: &Lease) -> u64 {
 }
 
 fn waiter_flags(waiter: &Waiter) -> u64 {
+    let slot = waiter.terms.slot.as_ref();
     sum([
         (waiter.attach().is_some(), waiter_flag::ATTACHED),
         (waiter.terms.note.is_some(), waiter_flag::NOTE),
         (waiter.terms.min_hold_ms.is_some(), waiter_flag::MIN_HOLD),
         (waiter.terms.delay_ms.is_some(), waiter_flag::DELAY),
+        (waiter.terms.identity().is_some(), waiter_flag::IDENTIFIED),
+        (slot.is_some_and(|slot| slot.clock.is_some()), waiter_flag::CLOCK),
+        (slot.is_some_and(|slot| slot.ttl_raised), waiter_flag::TTL_RAISED),
     ])
 }
 

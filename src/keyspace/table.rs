@@ -3,7 +3,7 @@
 //! Invariants, kept here and nowhere else:
 //! - The timers are exactly those of all records that have one. They hold nothing of their own and are no part of a
 //!   snapshot. Those of one stamp fire in the order of their grants.
-//! - The counts are those of all records (what has ended and nobody has touched yet included).
+//! - The counts and the list of pools are those of all records (what has ended and nobody has touched yet included).
 //! - One allocation per key: timers and map share the key's `Arc`.
 //! - A clone costs O(1), and later changes copy only the path they touch.
 
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::Key;
+use super::pool::Pool;
 use super::record::{Record, Timer};
 use tenure_cluster::Stamp;
 
@@ -24,6 +25,8 @@ pub(super) struct Table {
     records: OrdMap<Key, Arc<Record>>,
     timers: OrdSet<Alarm>,
     counts: Counts,
+    /// The keys of pools: of all that is looked up by type.
+    pools: OrdSet<Key>,
     /// The latest end of a delay or minimum hold that was seen and has not passed: until then time matters.
     shut_until: Option<Stamp>,
 }
@@ -31,20 +34,22 @@ pub(super) struct Table {
 /// What the records are, together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Those that are held.
+    /// Live grants.
     grants: usize,
     /// Those that wait.
     waiters: usize,
-    /// Records that need the second form of a snapshot.
+    /// Records that need the second form of a snapshot, and such that need the third.
     second: usize,
+    third: usize,
 }
 
 impl Counts {
     fn of(record: &Record) -> Self {
         Self {
-            grants: usize::from(record.is_held()),
+            grants: record.grants(),
             waiters: record.waiters(),
-            second: usize::from(record.needs_second_form()),
+            second: usize::from(record.form() == 2),
+            third: usize::from(record.form() == 3),
         }
     }
 
@@ -52,6 +57,7 @@ impl Counts {
         self.grants += one.grants;
         self.waiters += one.waiters;
         self.second += one.second;
+        self.third += one.third;
     }
 
     /// Takes away what was added before.
@@ -59,6 +65,7 @@ impl Counts {
         self.grants -= one.grants;
         self.waiters -= one.waiters;
         self.second -= one.second;
+        self.third -= one.third;
     }
 }
 
@@ -72,6 +79,9 @@ impl Table {
             table.counts.add(Counts::of(&record));
             table.shut_until = table.shut_until.max(record.shut_until());
             timers.extend(record.timer().map(|timer| (timer, Arc::clone(&key))));
+            if record.pool().is_ok() {
+                table.pools.insert(Arc::clone(&key));
+            }
             table.records.insert(key, Arc::new(record));
         }
         timers.sort_unstable(); // in order, each goes next to the one before: far fewer cache misses
@@ -84,7 +94,7 @@ impl Table {
         self.records.len()
     }
 
-    /// Keys that are held.
+    /// Live grants.
     pub fn grants(&self) -> usize {
         self.counts.grants
     }
@@ -94,9 +104,21 @@ impl Table {
         self.counts.waiters
     }
 
-    /// Is there what the first form of a snapshot cannot tell?
-    pub fn needs_second_form(&self) -> bool {
-        self.counts.second > 0
+    /// The version of a snapshot that can tell it.
+    pub fn form(&self) -> u16 {
+        match self.counts {
+            Counts { third: 1.., .. } => 3,
+            Counts { second: 1.., .. } => 2,
+            Counts { .. } => 1,
+        }
+    }
+
+    /// All pools in byte order of their keys.
+    pub fn pools(&self) -> impl Iterator<Item = (&Key, &Pool)> {
+        self.pools.iter().filter_map(|key| {
+            let (key, record) = self.get(key)?;
+            Some((key, record.pool().ok()?))
+        })
     }
 
     /// The earliest timer.
@@ -160,6 +182,9 @@ impl Table {
         if let Some(timer) = record.timer() {
             self.timers.insert((timer, Arc::clone(&key)));
         }
+        if record.pool().is_ok() {
+            self.pools.insert(Arc::clone(&key));
+        }
         self.records.insert(key, Arc::new(record));
     }
 
@@ -187,6 +212,7 @@ impl Table {
     pub fn remove(&mut self, key: &str) {
         let Some((key, record)) = self.records.remove_with_key(key) else { return };
         self.counts.take(Counts::of(&record));
+        self.pools.remove(&key);
         if let Some(timer) = record.timer() {
             self.timers.remove(&(timer, key));
         }

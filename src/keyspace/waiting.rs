@@ -49,16 +49,34 @@ impl Keyspace {
         why: OpReply,
         events: &mut Vec<Event>,
     ) -> Reply {
-        let Some(lease) = self.table.get(key).and_then(|(_, record)| record.lease().ok()) else {
-            return Reply::Op(why);
-        };
         if why.reason == Some(Reason::MinHold) && terms.asks_min_hold() {
             return Reply::Op(why);
         }
-        let (now, token, attach) = (at.stamp, terms.token, patience.attach);
-        let old = lease.waiter(token).cloned();
-        if old.is_none() && (self.table.waiters() >= self.waiters_max || lease.waiters() >= self.queue_max) {
-            return Reply::Op(lease.refused(Reason::QueueFull, now));
+        let token = terms.token;
+        let is_in_line = self.line_up(at, key, terms, patience, events);
+        let Some(lease) = self.table.get(key).and_then(|(_, record)| record.lease().ok()) else {
+            return Reply::Op(why);
+        };
+        if !is_in_line {
+            return Reply::Op(lease.refused(Reason::QueueFull, at.stamp));
+        }
+        lease.queued(token, at.stamp).map_or(Reply::Op(why), Reply::from)
+    }
+
+    /// Puts who cannot be granted now in line, or takes it over there; `false`: there is no room.
+    pub(super) fn line_up(
+        &mut self,
+        at: &Moment,
+        key: &Key,
+        terms: Terms,
+        patience: Patience,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let Some((_, record)) = self.table.get(key) else { return false };
+        let (now, attach) = (at.stamp, patience.attach);
+        let old = record.waiter(terms.token).cloned();
+        if old.is_none() && (self.table.waiters() >= self.waiters_max || record.waiters() >= self.queue_max) {
+            return false;
         }
         let known = old.as_ref().map(|old| old.ticket);
         let ticket = known.filter(|_| !planted::has(Bug::PlaceLostByRepeat)).unwrap_or_else(|| self.next_ticket());
@@ -71,16 +89,21 @@ impl Keyspace {
             }
             events.push(Event::of_waiter(key, EventKind::Waiting, &waiter, attach, None));
         }
-        self.edit_lease(at, key, |lease| {
-            lease.edit_queue(|queue| {
-                known.map(|known| queue.remove(known));
-                queue.put(waiter);
-            });
+        self.edit_line(at, key, |queue| {
+            known.map(|known| queue.remove(known));
+            queue.put(waiter);
         });
         self.edges.attach(attach, ticket, key, now);
         self.detach_other_lives(at, attach.edge, events);
-        let standing = self.table.get(key).and_then(|(_, record)| record.lease().ok()?.queued(token, now));
-        standing.map_or(Reply::Op(why), Reply::from)
+        true
+    }
+
+    /// Changes a key's line, and marks the change.
+    pub(super) fn edit_line(&mut self, at: &Moment, key: &str, change: impl FnOnce(&mut Queue)) {
+        self.table.edit(key, |record| {
+            record.mark(at.position);
+            record.edit_queue(change);
+        });
     }
 
     /// The counter starts anew when nobody waits, so that a state without waiters has none.
@@ -90,9 +113,10 @@ impl Keyspace {
         self.tickets
     }
 
-    /// Grants a lease that can be acquired to the first attached waiter.
+    /// Grants a lease that can be acquired to the first attached waiter, slots that can to as many.
     pub(super) fn hand_on(&mut self, at: &Moment, key: &Key, events: &mut Vec<Event>) {
-        let Some(lease) = self.table.get(key).and_then(|(_, record)| record.lease().ok()) else { return };
+        let Some((_, record)) = self.table.get(key) else { return };
+        let Ok(lease) = record.lease() else { return self.hand_on_slots(at, key, events) };
         if lease.grant.is_some() || lease.shut(at.stamp).is_some() {
             return;
         }
@@ -118,10 +142,8 @@ impl Keyspace {
         attach: Attach,
         events: &mut Vec<Event>,
     ) -> Reply {
-        let Some(lease) = self.settled(at, key, events).and_then(|record| record.lease().ok()) else {
-            return done(false, None);
-        };
-        if let Some(waiter) = lease.waiter(token) {
+        let Some(record) = self.settled(at, key, events) else { return done(false, None) };
+        if let Some(waiter) = record.waiter(token) {
             let stands = waiter.attach().filter(|own| *own == attach || planted::has(Bug::StaleDetach));
             let (ticket, own) = (waiter.ticket, stands.is_some());
             if let Some(attach) = stands {
@@ -130,6 +152,7 @@ impl Keyspace {
             }
             return done(own, None);
         }
+        let Ok(lease) = record.lease() else { return self.return_slot(at, key, token, attach, events) };
         let Some(grant) = lease.undelivered(token, attach) else { return done(false, None) };
         let event = Event::of_grant(key, EventKind::Released, grant);
         events.push(Event { reason: Some(Reason::Undelivered), attach: Some(attach), ..event });
@@ -147,7 +170,7 @@ impl Keyspace {
         attach: Attach,
         events: &mut Vec<Event>,
     ) -> Reply {
-        let waiter = self.settled(at, key, events).and_then(|record| record.lease().ok()?.waiter(token));
+        let waiter = self.settled(at, key, events).and_then(|record| record.waiter(token));
         let Some(ticket) = waiter.filter(|waiter| waiter.attach() == Some(attach)).map(|waiter| waiter.ticket) else {
             return done(false, None);
         };
@@ -184,8 +207,7 @@ impl Keyspace {
     fn detach_all(&mut self, at: &Moment, edge: EdgeId, events: &mut Vec<Event>) -> bool {
         let waiters = self.edges.take(edge);
         for (ticket, key) in &waiters {
-            let waiter =
-                self.table.get(key).and_then(|(_, record)| record.lease().ok()?.queue()?.get(*ticket).cloned());
+            let waiter = self.table.get(key).and_then(|(_, record)| record.queue()?.get(*ticket).cloned());
             if let Some((waiter, attach)) = waiter.and_then(|waiter| Some((Arc::clone(&waiter), waiter.attach()?))) {
                 events.push(Event::of_waiter(key, EventKind::Detached, &waiter, attach, None));
                 self.keep_place(at, key, *ticket);
@@ -196,13 +218,13 @@ impl Keyspace {
 
     fn keep_place(&mut self, at: &Moment, key: &Key, ticket: u64) {
         let gone_at = at.stamp.plus_ms(KEPT_MS);
-        self.edit_lease(at, key, |lease| lease.edit_queue(|queue| queue.keep(ticket, gone_at)));
+        self.edit_line(at, key, |queue| queue.keep(ticket, gone_at));
     }
 
     /// Ends one wait without a grant.
     pub(super) fn end_wait(&mut self, at: &Moment, key: &Key, ticket: u64, reason: Reason, events: &mut Vec<Event>) {
         let mut left = None;
-        self.edit_lease(at, key, |lease| left = lease.edit_queue(|queue| queue.remove(ticket)));
+        self.edit_line(at, key, |queue| left = queue.remove(ticket));
         self.tell_left(key, left.as_ref(), reason, events);
     }
 
@@ -215,7 +237,7 @@ impl Keyspace {
         which: impl Fn(&Waiter) -> bool,
         events: &mut Vec<Event>,
     ) {
-        let queue = self.table.get(key).and_then(|(_, record)| record.lease().ok()?.queue());
+        let queue = self.table.get(key).and_then(|(_, record)| record.queue());
         let tickets: Vec<_> =
             queue.into_iter().flat_map(|queue| queue.iter()).filter(|one| which(one)).map(|one| one.ticket).collect();
         for ticket in tickets {

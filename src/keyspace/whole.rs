@@ -8,7 +8,7 @@
 
 use tenure_cluster::Moment;
 
-use super::{Command, Event, Keyspace, OpReply, Refusal, Reply};
+use super::{Command, Event, Keyspace, OpReply, Reason, Refusal, Reply, SlotReply};
 
 impl Keyspace {
     /// Applies all of `commands`, or none.
@@ -17,14 +17,16 @@ impl Keyspace {
         let mut replies = Vec::with_capacity(commands.len());
         for (index, command) in (0..).zip(commands) {
             let reply = match command {
-                Command::Acquire(_) | Command::Renew { .. } | Command::Release { .. } => {
-                    self.apply_one(at, command, events)
-                }
+                Command::Acquire(_)
+                | Command::AcquireSlot(_)
+                | Command::Renew { .. }
+                | Command::RenewSlot { .. }
+                | Command::Release { .. } => self.apply_one(at, command, events),
                 // The edge lets no other through.
                 _ => Ok(Reply::Op(OpReply::default())),
             };
             match undone(reply) {
-                Ok(reply) => replies.push(Reply::Op(reply)),
+                Ok(reply) => replies.push(reply),
                 Err(why) => {
                     *self = before;
                     events.truncate(told);
@@ -37,13 +39,18 @@ impl Keyspace {
 }
 
 /// The reply, or as an error what says that the item was not done.
-fn undone(reply: Result<Reply, Refusal>) -> Result<OpReply, Result<OpReply, Refusal>> {
+fn undone(reply: Result<Reply, Refusal>) -> Result<Reply, Result<OpReply, Refusal>> {
     match reply {
-        Ok(Reply::Op(op)) if op.result || (op.yours && op.reason.is_none()) => Ok(op),
+        Ok(Reply::Op(op)) if op.result || (op.yours && op.reason.is_none()) => Ok(Reply::Op(op)),
+        Ok(Reply::OfSlot { op, id }) if op.result => Ok(Reply::OfSlot { op, id }),
+        Ok(Reply::Slot(slot)) if slot.grant().is_some() => Ok(Reply::Slot(slot)),
+        Ok(Reply::Slot(slot)) => {
+            let SlotReply { reason, retry_after_ms, detail, .. } = *slot;
+            Err(Ok(OpReply { reason, retry_after_ms, detail, ..OpReply::default() }))
+        }
+        Ok(Reply::SlotQueued(_)) => Err(Ok(OpReply { reason: Some(Reason::Queued), ..OpReply::default() })),
         Ok(Reply::Op(op) | Reply::Queued { op, .. }) => Err(Ok(op)),
         Ok(Reply::Refused(refusal)) | Err(refusal) => Err(Err(refusal)),
-        Ok(Reply::Done { .. } | Reply::Deleted(_) | Reply::View(_) | Reply::Batch(_) | Reply::NotAll { .. }) => {
-            Err(Ok(OpReply::default()))
-        }
+        Ok(_) => Err(Ok(OpReply::default())),
     }
 }

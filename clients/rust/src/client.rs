@@ -203,8 +203,25 @@ impl Client {
         call_timeout: Duration,
         try_timeout: Duration,
     ) -> Result<Answered, CallError> {
-        let body = serde_json::to_vec(request).map_err(|error| CallError::Request { detail: error.to_string() })?;
-        let exchange = Exchange::command(R::COMMAND, body.into(), request.repeat());
+        let exchange = Exchange::command(R::COMMAND, body(request)?, request.repeat());
+        self.run(&exchange, call_timeout, try_timeout).await
+    }
+
+    /// Sends a command that is made for each try: one that tells the time.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) async fn call_afresh<R: Request>(
+        &self,
+        make: impl Fn() -> R + Send + Sync + 'static,
+        call_timeout: Duration,
+        try_timeout: Duration,
+    ) -> Result<Answered, CallError> {
+        let first = make();
+        body(&first)?;
+        // What could be written once can be again.
+        let exchange = move || body(&make()).unwrap_or_default();
+        let exchange = Exchange::afresh(R::COMMAND, Box::new(exchange), first.repeat());
         self.run(&exchange, call_timeout, try_timeout).await
     }
 
@@ -291,6 +308,11 @@ impl Client {
             tokio::time::sleep(row.pause().min(left())).await;
         }
     }
+}
+
+fn body<R: Request>(request: &R) -> Result<Bytes, CallError> {
+    let body = serde_json::to_vec(request).map_err(|error| CallError::Request { detail: error.to_string() })?;
+    Ok(body.into())
 }
 
 #[cfg(test)]

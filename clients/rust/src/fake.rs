@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -13,9 +13,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 
+use crate::time::{Boottime, Clock, WallClock};
 use crate::uri::Uri;
 
 /// What the node does with a request.
@@ -170,7 +171,10 @@ impl Fake {
             }
             Act::Leaderless => {
                 let wait = std::time::Duration::from_millis(timeout_ms.unwrap());
-                tokio::time::sleep(wait - wait / 4).await;
+                // Of less, a quarter is no margin on a busy machine.
+                if wait >= std::time::Duration::from_secs(1) {
+                    tokio::time::sleep(wait - wait / 4).await;
+                }
                 let Act::Answer(status, body) = Act::problem(503, "unavailable") else { unreachable!() };
                 Ok(answer(status, body))
             }
@@ -227,18 +231,70 @@ impl Fake {
     }
 }
 
+/// A clock that moves when told to.
+#[derive(Default)]
+pub struct HandClock(pub AtomicU64);
+
+impl HandClock {
+    pub fn advance(&self, ms: u64) {
+        self.0.fetch_add(ms * 1_000_000, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Boottime {
+        Boottime { ns: self.0.load(Ordering::SeqCst) }
+    }
+}
+
+/// A wall clock that is set by hand, Unix milliseconds.
+#[derive(Debug)]
+pub struct HandWall {
+    unix_ms: AtomicU64,
+    /// How often it was read.
+    reads: tokio::sync::watch::Sender<usize>,
+}
+
+impl HandWall {
+    pub fn at(unix_ms: u64) -> Arc<HandWall> {
+        Arc::new(HandWall { unix_ms: AtomicU64::new(unix_ms), reads: tokio::sync::watch::Sender::new(0) })
+    }
+
+    pub fn set(&self, unix_ms: u64) {
+        self.unix_ms.store(unix_ms, Ordering::SeqCst);
+    }
+
+    /// Returns once it was read once more.
+    pub async fn read_again(&self) {
+        self.reads.subscribe().changed().await.unwrap();
+    }
+}
+
+impl WallClock for HandWall {
+    fn unix_ms(&self) -> u64 {
+        let unix_ms = self.unix_ms.load(Ordering::SeqCst);
+        self.reads.send_modify(|reads| *reads += 1);
+        unix_ms
+    }
+}
+
 pub fn uri(addresses: &[&str]) -> Uri {
     format!("tenure://{}", addresses.join(",")).parse().unwrap()
 }
 
-/// An address where nothing listens.
-pub async fn nowhere() -> String {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+/// An address where nothing listens. It stays bound, so that no other test gets it.
+pub fn nowhere() -> String {
+    static BOUND: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    BOUND.lock().unwrap().push(socket);
+    address
 }
 
 /// An endpoint that accepts no connection and refuses none: its queue is full. Lasts as long as what it gives.
 pub async fn black_hole() -> (String, Vec<tokio::net::TcpStream>, TcpListener) {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(0).unwrap();
     let address = listener.local_addr().unwrap();

@@ -19,27 +19,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::client::{CallError, Client};
-use crate::time::{Boottime, Clock};
+use crate::renewal::Renewal;
+use crate::standing::Standing;
+use crate::time::Boottime;
 use crate::wire::{Op, ReleaseArgs, Token, reason};
 
 mod attempt;
 mod grant;
-mod renewal;
 mod several;
 
-pub use attempt::give_back;
+pub use crate::asking::give_back;
 pub use grant::{Acquire, AcquireError, Acquired, Grant, NotHeld, default_owner};
-use renewal::Renewal;
 pub use several::{AcquiredAll, Leases};
-
-/// The clock is read at least that often while something waits for it: timers of the runtime stand still while the host
-/// is suspended, the clock does not.
-const CLOCK_READ_EVERY: Duration = Duration::from_millis(200);
 
 /// How a lease stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +59,13 @@ pub struct Lost {
     pub by: LostBy,
     /// The own deadline as it stood: nobody else holds the lease before it, unless it was broken or deleted.
     pub deadline: Boottime,
+}
+
+impl Lost {
+    /// A node said so, and not the clock.
+    pub(crate) fn is_told(&self) -> bool {
+        matches!(self.by, LostBy::Node { .. })
+    }
 }
 
 /// How a loss is known.
@@ -120,7 +122,7 @@ impl Lease {
     /// Keeps renewing a grant that stands.
     pub fn keep(client: &Client, grant: Grant) -> Lease {
         let standing = Standing::new(grant.deadline, Arc::clone(client.clock()));
-        let renewal = Renewal::new(client.clone(), &grant, standing.clone());
+        let renewal = Renewal::new(client.clone(), grant.clone(), standing.clone());
         let renewal = tokio::spawn(renewal.run()).abort_handle();
         Lease { client: client.clone(), grant, standing, renewal }
     }
@@ -153,7 +155,7 @@ impl Lease {
     /// Follows the state: each renewal moves the deadline. A deadline that passed is [`State::Lost`] within 200 ms here,
     /// at once in [`Lease::state`].
     pub fn watch(&self) -> watch::Receiver<State> {
-        self.standing.state.subscribe()
+        self.standing.subscribe()
     }
 
     /// Returns when the lease is lost; never while it is held. Any number of callers, each told once and the same.
@@ -178,7 +180,7 @@ impl Lease {
     /// The grant to be given back, no longer renewed here; `None` if a node said that it has ended.
     fn into_released(self) -> Option<Grant> {
         // By time only: the grant may stand yet, and the caller says that its work is over.
-        if let State::Lost(Lost { by: LostBy::Node { .. }, .. }) = self.state() {
+        if self.known_lost().is_some_and(|lost| lost.is_told()) {
             return None;
         }
         self.standing.release();
@@ -216,105 +218,6 @@ impl Drop for Lease {
 
 fn release(grant: &Grant) -> Op<ReleaseArgs> {
     Op::new(grant.key.clone(), ReleaseArgs { token: grant.token.clone(), fence: Some(grant.fence) })
-}
-
-/// The state and its only transitions: `Held` to `Held` later, `Lost` or `Released`; the others stay.
-#[derive(Clone)]
-struct Standing {
-    state: Arc<watch::Sender<State>>,
-    clock: Arc<dyn Clock>,
-}
-
-impl fmt::Debug for Standing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.state.borrow().fmt(f)
-    }
-}
-
-impl Standing {
-    fn new(deadline: Boottime, clock: Arc<dyn Clock>) -> Standing {
-        Standing { state: Arc::new(watch::Sender::new(State::Held { deadline, trouble: None })), clock }
-    }
-
-    /// The state by the clock.
-    fn now(&self) -> State {
-        self.change(|_| None);
-        self.state.borrow().clone()
-    }
-
-    /// A renewal's deadline. RENEW never shortens, so neither does this.
-    fn extend(&self, to: Boottime) {
-        self.change(|deadline| Some(State::Held { deadline: deadline.max(to), trouble: None }));
-    }
-
-    /// A renewal did not get through.
-    fn trouble(&self, trouble: String) {
-        self.change(|deadline| Some(State::Held { deadline, trouble: Some(trouble) }));
-    }
-
-    /// A node's word.
-    fn lose(&self, reason: &str, detail: Option<&str>) {
-        let by = LostBy::Node { reason: reason.to_owned(), detail: detail.map(str::to_owned) };
-        self.change(|deadline| Some(State::Lost(Lost { by, deadline })));
-    }
-
-    /// The holder's word; says whether the lease was held.
-    fn release(&self) -> bool {
-        self.change(|_| Some(State::Released))
-    }
-
-    /// The one place of transitions, so that the own deadline goes before whatever comes after it. Says whether the
-    /// lease was held and `to` named its next state.
-    fn change(&self, to: impl FnOnce(Boottime) -> Option<State>) -> bool {
-        let mut asked = false;
-        self.state.send_if_modified(|state| {
-            let State::Held { deadline, trouble } = state else { return false };
-            let next = if self.clock.now() >= *deadline {
-                let by = LostBy::Deadline { trouble: trouble.take() };
-                Some(State::Lost(Lost { by, deadline: *deadline }))
-            } else {
-                let next = to(*deadline);
-                asked = next.is_some();
-                next
-            };
-            match next {
-                Some(next) => {
-                    *state = next;
-                    true
-                }
-                None => false,
-            }
-        });
-        asked
-    }
-
-    async fn lost(&self) -> Lost {
-        let mut changes = self.state.subscribe();
-        loop {
-            match self.now() {
-                State::Lost(lost) => return lost,
-                State::Released => return std::future::pending().await,
-                State::Held { deadline, .. } => {
-                    tokio::select! {
-                        // The sender lives in self: an error cannot come.
-                        _ = changes.changed() => {}
-                        () = until(&*self.clock, deadline) => {}
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Returns when the clock has reached that time.
-async fn until(clock: &dyn Clock, time: Boottime) {
-    loop {
-        let left = clock.now().until(time);
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(left.min(CLOCK_READ_EVERY)).await;
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! - [`uri`]: where the nodes are, as in `tenure://a:13378,b:13378`
 //! - [`client`]: calls with limits, repeated only where that is safe
 //! - [`lease`]: a lease, or several, come by at once or in line, that renew themselves and say when they are lost
+//! - [`machine_id`]: a number of a pool that no other live process has; [`slot`]: one of a counting semaphore
 //! - [`election`]: who holds the lease leads
 //! - [`watch`]: what happens to keys, as it happens
 //! - [`time`]: the holder's own deadline
@@ -24,9 +25,14 @@
 //! # async fn work(fence: u64) {}
 //! ```
 
+mod asking;
 pub mod client;
 pub mod election;
 pub mod lease;
+pub mod machine_id;
+mod renewal;
+pub mod slot;
+mod standing;
 pub mod time;
 pub mod uri;
 pub mod watch;
@@ -38,7 +44,10 @@ mod fake;
 pub use client::{Answered, CallError, Client, Options, Witness};
 pub use election::{CampaignError, Election, Leader, Observation};
 pub use lease::{Acquire, AcquireError, Acquired, AcquiredAll, Grant, Lease, Leases, Lost, LostBy, NotHeld, State};
-pub use time::{Boottime, Clock, HostClock};
+pub use machine_id::{MachineId, MachineIds};
+pub use renewal::{Outcome, Renewed};
+pub use slot::{Slot, Slots};
+pub use time::{Boottime, Clock, HostClock, HostWallClock, WallClock};
 pub use uri::{Endpoint, Uri, UriError};
 pub use watch::{Notice, Selection, Watch, WatchError};
 pub use wire::Token;

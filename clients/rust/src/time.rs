@@ -6,7 +6,8 @@
 //! clock run faster than its own by `rho`, and takes off a margin in which to notice.
 //!
 //! The clock runs while the host is suspended (`CLOCK_BOOTTIME`): a laptop that slept through its ttl has lost the lease.
-//! No wall clock is read.
+//! No wall clock decides that. It is only told and compared: the holders of a pool's slot may make timestamps of theirs,
+//! so the next one must not lag behind the last ([`WallClock`]).
 
 use std::time::Duration;
 
@@ -64,6 +65,25 @@ impl Clock for HostClock {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
         Boottime { ns: seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds) }
+    }
+}
+
+/// Reads the wall clock. Passed in, so that a test is its master.
+pub trait WallClock: std::fmt::Debug + Send + Sync + 'static {
+    /// Now, Unix milliseconds.
+    fn unix_ms(&self) -> u64;
+}
+
+/// The host's wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostWallClock;
+
+impl WallClock for HostWallClock {
+    fn unix_ms(&self) -> u64 {
+        #[expect(clippy::disallowed_methods, reason = "told to the cluster and compared, no deadline hangs on it")]
+        let now = std::time::SystemTime::now();
+        let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

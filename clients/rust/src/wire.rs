@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 mod event;
+pub mod pool;
 mod problem;
 pub mod reason;
 pub mod request;
@@ -16,6 +17,10 @@ mod snapshot;
 mod token;
 
 pub use event::{Cut, Event, Reset};
+pub use pool::{
+    AcquireSlotArgs, BreakSlotArgs, Holder, HoldersArgs, HoldersPage, KeyOptions, OnConflict, PoolOptions,
+    RenewSlotArgs, ResizeArgs, SlotCounts, SlotGrant, SlotRenewal, TookOver,
+};
 pub use problem::{Code, Problem};
 pub use request::{
     AcquireArgs, Batch, BreakArgs, CheckArgs, Create, Del, Exists, Expire, Get, HeldArgs, LeaseOptions, Op, OpArgs,
@@ -66,7 +71,7 @@ pub struct Answer {
     /// The result: boolean, number, string, object, array or null.
     pub result: serde_json::Value,
     /// Named extras: `fence`, `ttl_ms`, `owner`, `reason`, `yours`, `retry_after_ms`, `detail`, `ahead`, `waiters`,
-    /// `index`.
+    /// `index`; of a pool also `id`, `ttl_raised`, `took_over`, `prior_fence`, `prior_ttl_ms`.
     #[serde(flatten)]
     pub extras: BTreeMap<String, serde_json::Value>,
 }
@@ -97,9 +102,14 @@ impl Answer {
         self.text("owner")
     }
 
-    /// ACQUIRE: the token already holds the lease.
+    /// ACQUIRE: the token already holds the lease; of a pool, the slot, which is renewed by this.
     pub fn yours(&self) -> bool {
-        self.extras.get("yours") == Some(&serde_json::Value::Bool(true))
+        self.is_set("yours")
+    }
+
+    /// ACQUIRE: the caller holds what it asked for, a lease or a slot.
+    pub fn grants(&self) -> bool {
+        self.is_true() || self.yours() || self.slot().is_some()
     }
 
     /// When trying again may help, milliseconds.
@@ -125,6 +135,10 @@ impl Answer {
     /// BATCH `all_or_nothing` of which nothing was done: the first command that was not true, from 0.
     pub fn index(&self) -> Option<u64> {
         self.number("index")
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.extras.get(name) == Some(&serde_json::Value::Bool(true))
     }
 
     fn number(&self, name: &str) -> Option<u64> {

@@ -1,11 +1,12 @@
-//! Results and their extras: `{"result": …, "fence": …, …}`.
-
-use std::time::{Duration, SystemTime};
+//! Results and their extras: `{"result": …, "fence": …, …}`. What ACQUIRE, RENEW and HOLDERS of a pool answer stands in
+//! `slots`, what GET shows in `snapshot`.
 
 use serde::Serialize;
-use tenure_cluster::{Position, Stamp};
+use tenure_cluster::Stamp;
 
-use crate::keyspace::{Ended, LeaseOptions, OpReply, Page, Place, Reason, Refusal, Reply, View};
+use super::slots::{Holders, Slot};
+use super::snapshot::{PoolSnapshot, Snapshot, snapshot};
+use crate::keyspace::{HoldersPage, OpReply, Page, Place, Reason, Refusal, Reply, Shown};
 
 /// An answer's JSON, and its result in a word, for counting.
 pub struct Body {
@@ -36,10 +37,13 @@ pub fn reply(reply: &Reply, clock: Stamp) -> Result<Result<Body, serde_json::Err
         Reply::Refused(refusal) => return Err(Refused { refusal, index: None }),
         Reply::Op(reply) => op(reply),
         Reply::Queued { op, place } => Body::of(&Op { place: Some(*place), ..Op::from(op) }, "false"),
+        Reply::OfSlot { op, id } => Body::of(&Op { id: Some(*id), ..Op::from(op) }, truth(op.result)),
+        Reply::Slot(reply) => Body::of(&Slot::from(&**reply), truth(reply.grant().is_some())),
+        Reply::SlotQueued(place) => Body::of(&Slot::from(*place), "false"),
         Reply::NotAll { index, why: Ok(reply) } => Body::of(&NotAll { op: Op::from(reply), index: *index }, "false"),
         Reply::NotAll { index, why: Err(refusal) } => return Err(Refused { refusal, index: Some(*index) }),
         Reply::Done { result, .. } => Body::of(&Answer::of(reply, clock), truth(*result)),
-        Reply::Deleted(_) | Reply::View(_) => Body::of(&Answer::of(reply, clock), "ok"),
+        Reply::Deleted(_) | Reply::View(_) | Reply::PoolView(_) => Body::of(&Answer::of(reply, clock), "ok"),
         Reply::Batch(replies) => {
             let items = replies.iter().map(|reply| Answer::of(reply, clock)).collect::<Vec<_>>();
             scalar(&items)
@@ -58,19 +62,19 @@ pub fn scalar(result: &impl Serialize) -> Result<Body, serde_json::Error> {
 }
 
 /// GET.
-pub fn view(view: Option<&View>, clock: Stamp) -> Result<Body, serde_json::Error> {
-    scalar(&view.map(|view| Snapshot::of(view, clock)))
-}
-
-/// The object that GET answers, for where it stands among others.
-pub fn snapshot(view: &View, clock: Stamp) -> impl Serialize + '_ {
-    Snapshot::of(view, clock)
+pub fn view(shown: Option<&Shown>, clock: Stamp) -> Result<Body, serde_json::Error> {
+    scalar(&shown.map(|shown| snapshot(shown, clock)))
 }
 
 /// SCAN.
 pub fn page(page: &Page, clock: Stamp) -> Result<Body, serde_json::Error> {
-    let keys = page.views.iter().map(|view| Snapshot::of(view, clock)).collect();
+    let keys = page.views.iter().map(|shown| snapshot(shown, clock)).collect();
     scalar(&Keys { keys, cursor: page.cursor.as_deref() })
+}
+
+/// OP HOLDERS.
+pub fn holders(page: &HoldersPage, clock: Stamp) -> Result<Body, serde_json::Error> {
+    scalar(&Holders::of(page, clock))
 }
 
 const fn truth(result: bool) -> &'static str {
@@ -82,9 +86,11 @@ const fn truth(result: bool) -> &'static str {
 #[serde(untagged)]
 enum Answer<'a> {
     Op(Op<'a>),
+    Slot(Slot<'a>),
     Done(Plain<bool>),
     Count(Plain<u64>),
     View(Plain<Option<Box<Snapshot<'a>>>>),
+    Pool(Plain<PoolSnapshot<'a>>),
     Error { error: ItemError },
 }
 
@@ -109,6 +115,10 @@ impl<'a> Answer<'a> {
                 Self::Error { error: ItemError { code: code.as_str(), detail } }
             }
             Reply::Queued { op, place } => Self::Op(Op { place: Some(*place), ..Op::from(op) }),
+            Reply::OfSlot { op, id } => Self::Op(Op { id: Some(*id), ..Op::from(op) }),
+            Reply::Slot(reply) => Self::Slot(Slot::from(&**reply)),
+            Reply::SlotQueued(place) => Self::Slot(Slot::from(*place)),
+            Reply::PoolView(view) => Self::Pool(Plain { result: PoolSnapshot::from(&**view), reason: None }),
             Reply::Batch(_) | Reply::NotAll { .. } => {
                 let (code, detail) = (crate::api::problem::Code::Internal, "a BATCH inside a BATCH".to_owned());
                 Self::Error { error: ItemError { code: code.as_str(), detail } }
@@ -127,6 +137,9 @@ struct Plain<T> {
 #[derive(Serialize)]
 struct Op<'a> {
     result: bool,
+    /// Of a pool: the slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fence: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +170,7 @@ impl<'a> From<&'a OpReply> for Op<'a> {
     fn from(reply: &'a OpReply) -> Self {
         Self {
             result: reply.result,
+            id: None,
             fence: reply.fence,
             ttl_ms: reply.ttl_ms,
             owner: reply.owner.as_deref(),
@@ -170,107 +184,7 @@ impl<'a> From<&'a OpReply> for Op<'a> {
 }
 
 #[derive(Serialize)]
-struct Keys<'a> {
-    keys: Vec<Snapshot<'a>>,
+struct Keys<'a, S> {
+    keys: Vec<S>,
     cursor: Option<&'a str>,
-}
-
-/// GET's object: every field is always there, null where a free lease has none.
-#[derive(Serialize)]
-struct Snapshot<'a> {
-    key: &'a str,
-    r#type: &'static str,
-    held: bool,
-    owner: Option<&'a str>,
-    fence: Option<u64>,
-    ttl_ms: Option<u64>,
-    held_for_ms: Option<u64>,
-    acquired_at: Option<String>,
-    note: Option<&'a str>,
-    broken: Option<&'a str>,
-    waiters: u64,
-    acquirable_in_ms: u64,
-    key_ttl_ms: Option<u64>,
-    auto_created: bool,
-    options: Options,
-    version: Text<Position>,
-    last: Option<Last<'a>>,
-}
-
-#[derive(Serialize)]
-struct Options {
-    delay_ms: u64,
-    min_hold_ms: u64,
-    ttl_ms_max: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct Last<'a> {
-    fence: u64,
-    owner: &'a str,
-    reason: Reason,
-    ended_ms_ago: u64,
-    detail: Option<&'a str>,
-}
-
-impl<'a> Snapshot<'a> {
-    fn of(view: &'a View, clock: Stamp) -> Self {
-        let grant = view.grant.as_ref();
-        Self {
-            key: &view.key,
-            r#type: "lease",
-            held: grant.is_some(),
-            owner: grant.map(|grant| &*grant.owner),
-            fence: grant.map(|grant| grant.fence),
-            ttl_ms: grant.map(|grant| grant.ttl_ms),
-            held_for_ms: grant.map(|grant| grant.held_for_ms),
-            acquired_at: grant.and_then(|grant| rfc3339(grant.acquired_wall_ms)),
-            note: grant.and_then(|grant| grant.note.as_deref()),
-            broken: grant.and_then(|grant| grant.broken.as_deref()),
-            waiters: view.waiters,
-            acquirable_in_ms: view.acquirable_in_ms,
-            key_ttl_ms: view.key_ttl_ms,
-            auto_created: view.auto_created,
-            options: Options::from(view.options),
-            version: Text(view.version),
-            last: view.last.as_ref().map(|ended| Last::of(ended, clock)),
-        }
-    }
-}
-
-impl From<LeaseOptions> for Options {
-    fn from(options: LeaseOptions) -> Self {
-        let LeaseOptions { delay_ms, min_hold_ms, ttl_ms_max } = options;
-        Self { delay_ms, min_hold_ms, ttl_ms_max }
-    }
-}
-
-impl<'a> Last<'a> {
-    fn of(ended: &'a Ended, clock: Stamp) -> Self {
-        Self {
-            fence: ended.fence,
-            owner: &ended.owner,
-            reason: ended.reason,
-            ended_ms_ago: clock.ms_since(ended.at),
-            detail: ended.detail.as_deref(),
-        }
-    }
-}
-
-/// A value that is shown as its text.
-struct Text<T>(T);
-
-impl<T: std::fmt::Display> Serialize for Text<T> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-/// Unix milliseconds as RFC 3339; `None` past the year 9999, which has no such form.
-pub fn rfc3339(unix_ms: u64) -> Option<String> {
-    const YEAR_10000_UNIX_MS: u64 = 253_402_300_800_000;
-    (unix_ms < YEAR_10000_UNIX_MS).then(|| {
-        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(unix_ms);
-        humantime::format_rfc3339_millis(at).to_string()
-    })
 }

@@ -7,11 +7,12 @@ use tenure_cluster::{Position, Stamp};
 use super::*;
 use crate::api::problem::{Code, Problem};
 use crate::keyspace::{
-    Acquire, Command, Ended, GrantView, LeaseOptions, OpReply, Page, Place, Reason, Refusal, Reply, View, token_hash,
+    Acquire, Command, Ended, GrantView, LeaseOptions, OpReply, Page, Place, PoolUuid, Reason, Refusal, Reply, Shown,
+    View, token_hash,
 };
 
 fn read(command: &str, body: &str) -> Result<Request, Invalid> {
-    request(Kind::named(command).unwrap(), body.as_bytes())
+    request(Kind::named(command).unwrap(), body.as_bytes(), PoolUuid::default())
 }
 
 fn write(command: &str, body: &str) -> Command {
@@ -67,7 +68,7 @@ fn a_wait_is_no_command_of_the_log_until_an_edge_has_taken_it() {
         );
         let request = read("OP", &body).unwrap();
         assert_eq!(request.name(), "ACQUIRE");
-        assert_eq!(request, Request::Wait { ask: Acquire { once: true, ..acquire() }, wait_ms });
+        assert_eq!(request, Request::Wait { ask: Acquire { once: true, ..acquire() }.into(), wait_ms });
     }
 }
 
@@ -146,7 +147,7 @@ fn bad_json() {
     refused("GET", "{\"key\":\n}", "", &not("expected value at line 2 column 1"));
     refused("GET", r#"{"key":"k"} x"#, "", &not("trailing characters at line 1 column 13"));
     refused("GET", r#"{"key":NaN}"#, "", &not("expected value at line 1 column 8"));
-    assert!(request(Kind::Get, b"{\"key\":\"\xff\"}").is_err());
+    assert!(request(Kind::Get, b"{\"key\":\"\xff\"}", PoolUuid::default()).is_err());
     assert!(read("GET", &"[".repeat(100_000)).is_err());
 }
 
@@ -160,10 +161,8 @@ fn bad_fields() {
     refused("GET", r#"{"key":"a\u0000"}"#, "key", &format!("key {KEY}; got a control character at byte 1"));
     refused("GET", r#"{"key":"a","key":"a"}"#, "key", "key is given more than once");
     refused("GET", r#"{"key":"a","kez":1}"#, "kez", "kez is not a field here; known: key");
-    refused("CREATE", r#"{"key":"k"}"#, "type", "type is missing: it must be \"lease\"");
-    refused("CREATE", r#"{"key":"k","type":"x"}"#, "type", "type must be \"lease\"; got another string");
-    let detail = "type \"pool\" is not served by this version; it must be \"lease\"";
-    refused("CREATE", r#"{"key":"k","type":"pool"}"#, "type", detail);
+    refused("CREATE", r#"{"key":"k"}"#, "type", "type is missing: it must be \"lease\" or \"pool\"");
+    refused("CREATE", r#"{"key":"k","type":"x"}"#, "type", "type must be \"lease\" or \"pool\"; got another string");
     let detail = "options.x is not a field here; known: delay_ms, min_hold_ms, ttl_ms_max";
     refused("CREATE", r#"{"key":"k","type":"lease","options":{"x":1}}"#, "options.x", detail);
     let detail = "options must be a JSON object; got null";
@@ -203,7 +202,8 @@ fn bad_operations() {
         );
     }
     let text = "must be a string of 1..=256 bytes of UTF-8 without control characters";
-    refused("OP", &op("ACQUIRE", r#"{"token":"t"}"#), "args.owner", &format!("args.owner is missing: it {text}"));
+    let detail = "args.owner must be a string of 1..=256 bytes of UTF-8 without control characters; got null";
+    refused("OP", &op("ACQUIRE", r#"{"owner":null,"token":"t"}"#), "args.owner", detail);
     refused("OP", r#"{"key":"k","operation":"RENEW"}"#, "args.token", &format!("args.token is missing: it {text}"));
     let detail = "args.wait_ms must be an integer in 0..=86400000; got 86400001";
     refused("OP", &op("ACQUIRE", r#"{"owner":"o","token":"t","wait_ms":86400001}"#), "args.wait_ms", detail);
@@ -211,8 +211,8 @@ fn bad_operations() {
     refused("OP", &op("ACQUIRE", r#"{"owner":"o","token":"t","create":1}"#), "args.create", detail);
     let detail = "args.fence must be an integer in 1..=9007199254740991; got 9007199254740992";
     refused("OP", &op("CHECK", r#"{"fence":9007199254740992}"#), "args.fence", detail);
-    let detail =
-        "operation must be one of ACQUIRE, RENEW, RELEASE, HELD, BREAK, CHECK (upper case); got another string";
+    let detail = "operation must be one of ACQUIRE, RENEW, RELEASE, HELD, BREAK, CHECK, RESIZE, HOLDERS (upper case); \
+                  got another string";
     refused("OP", &op("acquire", "{}"), "operation", detail);
     refused("OP", &op("HELD", "[]"), "args", "args must be a JSON object; got an array");
     refused(
@@ -354,8 +354,11 @@ fn view() -> View {
 #[test]
 fn a_free_lease_has_nulls() {
     let expected = r#"{"key":"k","type":"lease","held":false,"owner":null,"fence":null,"ttl_ms":null,"held_for_ms":null,"acquired_at":null,"note":null,"broken":null,"waiters":0,"acquirable_in_ms":0,"key_ttl_ms":null,"auto_created":false,"options":{"delay_ms":0,"min_hold_ms":0,"ttl_ms_max":null},"version":"3.1","last":null}"#;
-    assert_eq!(json(super::view(Some(&view()), Stamp(0))), format!(r#"{{"result":{expected}}}"#));
-    let page = Page { views: vec![view()], cursor: Some("k".into()) };
+    assert_eq!(
+        json(super::view(Some(&Shown::Lease(Box::new(view()))), Stamp(0))),
+        format!(r#"{{"result":{expected}}}"#)
+    );
+    let page = Page { views: vec![Shown::Lease(Box::new(view()))], cursor: Some("k".into()) };
     assert_eq!(json(super::page(&page, Stamp(0))), format!(r#"{{"result":{{"keys":[{expected}],"cursor":"k"}}}}"#));
     assert_eq!(json(super::view(None, Stamp(0))), r#"{"result":null}"#);
 }
@@ -373,7 +376,8 @@ fn a_held_lease_tells_its_grant_and_the_last_one() {
     };
     let last = Ended { fence: 7, owner: "p".into(), reason: Reason::Expired, at: Stamp(40), detail: None };
     let view = View { grant: Some(grant), last: Some(last), ..view() };
-    let json: serde_json::Value = serde_json::from_str(&json(super::view(Some(&view), Stamp(100)))).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&json(super::view(Some(&Shown::Lease(Box::new(view.clone()))), Stamp(100)))).unwrap();
     let lease = &json["result"];
     assert_eq!(lease["acquired_at"], "2023-11-14T22:13:20.123Z");
     assert_eq!((&lease["fence"], &lease["note"], &lease["held"]), (&8.into(), &"n".into(), &true.into()));

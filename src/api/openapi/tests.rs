@@ -3,19 +3,27 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod pools;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 use tenure_client::wire;
-use tenure_cluster::{Position, Stamp};
+use tenure_cluster::{EventAt, Position, Stamp};
 
 use super::DOCUMENT;
 use crate::api::convert::{self, Kind, node_id};
 use crate::api::problem::Code;
 use crate::api::watch::query::Query as Watched;
-use crate::edge::watch::{Cut, Why};
-use crate::keyspace::{Ended, LeaseOptions, OpReply, Place, Reason, Reply, View};
+use crate::api::watch::text::write;
+use crate::edge::history::Told;
+use crate::edge::watch::{Cut, Item, Why};
+use crate::keyspace::{
+    Ended, Event, EventKind, HoldersPage, LeaseOptions, OpReply, Place, PoolOptions, PoolUuid, PoolView, PriorGrant,
+    Reason, Reply, Shown, SlotGrant, SlotOutcome, SlotReply, SlotView, Slotted, View,
+};
 
 fn document() -> Value {
     serde_json::from_str(DOCUMENT).unwrap()
@@ -53,7 +61,8 @@ type Whole = Box<dyn Fn(Value) -> Value>;
 fn requests() -> Vec<(&'static str, String, &'static str, Whole)> {
     let mut all: Vec<(&'static str, String, &'static str, Whole)> = Vec::new();
     for (command, name) in [
-        ("CREATE", "Create"),
+        ("CREATE", "CreateLease"),
+        ("CREATE", "CreatePool"),
         ("GET", "Get"),
         ("TYPE", "Type"),
         ("EXISTS", "Exists"),
@@ -67,8 +76,12 @@ fn requests() -> Vec<(&'static str, String, &'static str, Whole)> {
     ] {
         all.push((command, name.to_owned(), "", Box::new(|body| body)));
     }
-    let create = |options: Value| json!({"key": "k", "type": "lease", "options": options});
-    all.push(("CREATE", "LeaseOptions".to_owned(), "options.", Box::new(create)));
+    for (of, name) in [("lease", "LeaseOptions"), ("pool", "PoolOptions")] {
+        let create = move |options: Value| json!({"key": "k", "type": of, "options": options});
+        all.push(("CREATE", name.to_owned(), "options.", Box::new(create)));
+    }
+    let acquire = |args: Value| json!({"key": "k", "operation": "ACQUIRE", "args": args});
+    all.push(("OP", "AcquireSlotArgs".to_owned(), "args.", Box::new(acquire)));
     for (operation, target) in schema("Op")["discriminator"]["mapping"].as_object().unwrap() {
         let name = target.as_str().unwrap().rsplit('/').next().unwrap().to_owned();
         all.push(("OP", name.clone(), "", Box::new(|body| body)));
@@ -85,12 +98,14 @@ fn requests() -> Vec<(&'static str, String, &'static str, Whole)> {
         }
     }
     let item = |args| json!({"commands": [{"command": "OP", "key": "k", "operation": "ACQUIRE", "args": args}]});
-    all.push(("BATCH", "AcquireItemArgs".to_owned(), "args.", Box::new(item)));
+    for name in ["AcquireItemArgs", "AcquireSlotItemArgs"] {
+        all.push(("BATCH", name.to_owned(), "args.", Box::new(item)));
+    }
     all
 }
 
 fn read(command: &str, body: &Value) -> Result<(), convert::Invalid> {
-    convert::request(Kind::named(command).unwrap(), body.to_string().as_bytes()).map(|_| ())
+    convert::request(Kind::named(command).unwrap(), body.to_string().as_bytes(), PoolUuid::default()).map(|_| ())
 }
 
 /// All paths of the code, as its own text has them, commands one by one.
@@ -227,6 +242,10 @@ fn limits(schema: &Value) -> (Vec<Value>, Vec<Value>) {
         good.extend([many(1), many(most)]);
         bad.extend([many(0), many(most + 1)]);
     }
+    if let Some(known) = schema["enum"].as_array() {
+        good.extend(known.iter().cloned());
+        bad.push(json!("?"));
+    }
     let kind = schema["type"].as_str().unwrap_or("object");
     let of_kind: BTreeMap<&str, Value> = BTreeMap::from([
         ("integer", json!("1")),
@@ -354,11 +373,18 @@ fn fields_of_answers_are_told() {
         retry_after_ms: Some(1),
         detail: Some("d".into()),
     };
-    let queued = Reply::Queued { op: op.clone(), place: Place { ahead: 0, waiters: 1 } };
+    let place = Place { ahead: 0, waiters: 1 };
+    let queued = Reply::Queued { op: op.clone(), place };
+    let of_slot = Reply::OfSlot { op: op.clone(), id: 0 };
     let not_all = Reply::NotAll { index: 0, why: Ok(op) };
-    for (name, reply) in [("OpAnswer", queued), ("NotAllAnswer", not_all)] {
-        let body = convert::reply(&reply, Stamp(0)).ok().unwrap();
-        assert_eq!(names(&schema(name)["properties"]), told(&body), "{name}");
+    let slot = Reply::Slot(Box::new(pools::slot_reply(SlotOutcome::Granted(pools::slot_grant()))));
+    for (name, replies) in [
+        ("OpAnswer", vec![queued, of_slot]),
+        ("SlotAnswer", vec![slot, Reply::SlotQueued(place)]),
+        ("NotAllAnswer", vec![not_all]),
+    ] {
+        let fields = replies.iter().flat_map(|reply| told(&convert::reply(reply, Stamp(0)).ok().unwrap()));
+        assert_eq!(names(&schema(name)["properties"]), fields.collect(), "{name}");
     }
     let last = Ended { fence: 1, owner: "o".into(), reason: Reason::Expired, at: Stamp(0), detail: None };
     let view = View {
@@ -372,12 +398,12 @@ fn fields_of_answers_are_told() {
         auto_created: false,
         last: Some(last),
     };
-    let body = convert::view(Some(&view), Stamp(0)).unwrap();
+    let body = convert::view(Some(&Shown::Lease(Box::new(view))), Stamp(0)).unwrap();
     let answer: Value = serde_json::from_slice(&body.json).unwrap();
-    let snapshot = schema("Snapshot");
+    let snapshot = schema("LeaseSnapshot");
     assert_eq!(names(&snapshot["properties"]), names(&answer["result"]));
     assert_eq!(names(&snapshot["properties"]), texts(&snapshot["required"]));
-    assert_eq!(names(&snapshot["properties"]["last"]["oneOf"][1]["properties"]), names(&answer["result"]["last"]));
+    assert_eq!(names(&schema("Last")["oneOf"][1]["properties"]), names(&answer["result"]["last"]));
     assert_eq!(names(&snapshot["properties"]["options"]["properties"]), names(&answer["result"]["options"]));
 }
 
@@ -402,19 +428,24 @@ fn parameters_are_those_of_the_code() {
 
 #[test]
 fn messages_of_a_watch_are_told() {
-    let text = || Some("x".to_owned());
-    let event = wire::Event {
+    let position = Position { index: 1, ordinal: 0 };
+    let at = EventAt { position, nth: 0, stamp: Stamp(0), wall_ms: 0, term: 1, replay: false };
+    let event = Event {
+        key: "k".into(),
+        kind: EventKind::Broken,
         fence: Some(1),
-        owner: text(),
+        owner: Some("o".into()),
+        last_renewed: None,
+        detail: Some("d".into()),
         ttl_ms: Some(1),
-        reason: text(),
-        detail: text(),
-        at: text(),
-        ..wire::Event::default()
+        attach: None,
+        reason: None,
+        slot: Some(Slotted { id: 0, identity: Some("i".into()), answer: None, held: None }),
     };
-    let mut fields = names(&serde_json::to_value(event).unwrap());
-    assert!(fields.remove("id") && fields.remove("event"), "these stand beside the data");
-    assert_eq!(names(&schema("WatchEvent")["properties"]), fields);
+    let mut text = String::new();
+    write(&mut text, &Item::Event(Arc::new(Told { at, event })), "c");
+    let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    assert_eq!(names(&schema("WatchEvent")["properties"]), names(&serde_json::from_str(data).unwrap()));
     let resets = [Why::Start, Why::TooOld, Why::OtherCluster, Why::Jumped].map(|why| why.as_str().to_owned());
     assert_eq!(texts(&schema("WatchReset")["properties"]["reason"]["enum"]), BTreeSet::from(resets));
     let cuts = [Cut::TooSlow, Cut::Leaving].map(|cut| cut.as_str().to_owned());

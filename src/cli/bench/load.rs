@@ -41,6 +41,13 @@ pub struct Load {
     pub duration: Duration,
 }
 
+impl Load {
+    /// The keys that are used.
+    pub fn all_keys(&self) -> Vec<String> {
+        (0..self.keys.min(self.clients)).map(|index| format!("{}{index}", self.prefix)).collect()
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Measure {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tenure_client::wire::Del;
+use tenure_client::wire::{Del, Expire};
 use tenure_client::{Client, Token, Uri};
 
 use super::duration::{self, millis};
@@ -32,6 +32,8 @@ use workload::Workload;
 const CLIENTS_MAX: usize = 10_000;
 /// Keys of one DEL.
 const DEL_KEYS: usize = 1_000;
+/// Keys that a killed benchmark leaves behind vanish by themselves after so long, in addition to its own time.
+const LEFT_MS: u64 = 86_400_000;
 /// How often the progress bar moves.
 const FRAME: Duration = Duration::from_millis(100);
 
@@ -52,7 +54,7 @@ pub struct Args {
     /// How long to run before that, with a unit
     #[arg(long, default_value = "1s", value_parser = duration::parse)]
     warmup: Duration,
-    /// Different keys; fewer than clients make them compete [default: one per client]
+    /// Different keys; fewer than clients make them compete, but for slots [default: one per client; one pool]
     #[arg(long, value_parser = clients)]
     keys: Option<usize>,
     /// Write the latencies as a picture
@@ -87,14 +89,17 @@ pub async fn run(session: &Session, uri: &Uri, args: Args) -> Result<u8, Failure
             uri: uri.clone(),
             workload: args.workload,
             clients,
-            keys: args.keys.unwrap_or(clients),
+            keys: args.keys.unwrap_or(args.workload.keys(clients)),
             prefix: prefix.clone(),
             warmup: args.warmup,
             duration: args.duration,
         };
-        let measured = watched(&load).await;
+        let measured = match make_keys(&session.client, &load).await {
+            Ok(()) => watched(&load).await.map_err(|error| Failure::Answer(error.to_string())),
+            Err(error) => Err(error),
+        };
         clean_up(&session.client, &load).await;
-        let measure = measured.map_err(|error| Failure::Answer(error.to_string()))?;
+        let measure = measured?;
         if !session.json {
             output::text(&table.page(&[cells(&Row::from(&measure))]));
         }
@@ -154,10 +159,19 @@ async fn watched(load: &Load) -> Result<Measure, load::LoadError> {
     }
 }
 
+/// Makes the keys, where the operation does not.
+async fn make_keys(client: &Client, load: &Load) -> Result<(), Failure> {
+    let ttl_ms = millis(load.warmup).saturating_add(millis(load.duration)).saturating_add(LEFT_MS);
+    for create in load.all_keys().iter().filter_map(|key| load.workload.create(key, load.clients)) {
+        client.call(&create).await?;
+        client.call(&Expire { key: create.key, ttl_ms }).await?;
+    }
+    Ok(())
+}
+
 /// Deletes the keys. A benchmark that is killed leaves free keys behind, which vanish by themselves after a day.
 async fn clean_up(client: &Client, load: &Load) {
-    let keys: Vec<String> = (0..load.keys.min(load.clients)).map(|index| format!("{}{index}", load.prefix)).collect();
-    for keys in keys.chunks(DEL_KEYS) {
+    for keys in load.all_keys().chunks(DEL_KEYS) {
         if let Err(error) = client.call(&Del { keys: keys.to_vec(), fence: None }).await {
             say(&format!("the keys {}* stay until they vanish by themselves: {error}", load.prefix));
             return;

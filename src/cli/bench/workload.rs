@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use tenure_client::Token;
-use tenure_client::wire::{AcquireArgs, Get, Op, ReleaseArgs, RenewArgs, Request};
+use tenure_client::wire::{AcquireArgs, Create, Get, Op, PoolOptions, ReleaseArgs, RenewArgs, Request};
 
 /// Long against any pause of a benchmark, short enough that a key left behind by a killed one is soon free.
 const TTL_MS: i64 = 30_000;
@@ -20,6 +20,8 @@ pub enum Workload {
     Renew,
     /// GET of a held lease: one linearizable read
     Read,
+    /// ACQUIRE, then RELEASE of any slot of a pool that all share and that has one for each: two durable writes
+    Slot,
 }
 
 /// A request as it goes over the wire.
@@ -45,11 +47,12 @@ pub struct Script {
 impl Workload {
     /// The requests of a client that holds `token`, on `key`.
     pub fn script(self, key: &str, token: &Token) -> serde_json::Result<Script> {
-        let acquire = shot(&Op::new(key, acquire(token)))?;
+        let create = (self != Self::Slot).then_some(true);
+        let acquire = shot(&Op::new(key, AcquireArgs { create, ..acquire(token) }))?;
         let release = shot(&Op::new(key, ReleaseArgs { token: token.clone(), fence: None }))?;
         let renew = RenewArgs { token: token.clone(), ttl_ms: Some(TTL_MS), fence: None };
         let (before, operation) = match self {
-            Self::Cycle => (vec![release.clone()], vec![acquire, release.clone()]),
+            Self::Cycle | Self::Slot => (vec![release.clone()], vec![acquire, release.clone()]),
             Self::Renew => (vec![acquire], vec![shot(&Op::new(key, renew))?]),
             Self::Read => (vec![acquire], vec![shot(&Get { key: key.to_owned() })?]),
         };
@@ -58,7 +61,18 @@ impl Workload {
 
     /// Whether clients of one key must have one token: to hold together, not to compete.
     pub fn shares_token(self) -> bool {
-        self != Self::Cycle
+        matches!(self, Self::Renew | Self::Read)
+    }
+
+    /// How many keys so many clients have if nobody says so.
+    pub fn keys(self, clients: usize) -> usize {
+        if self == Self::Slot { 1 } else { clients }
+    }
+
+    /// How `key` is made beforehand, where ACQUIRE does not do so: with room for `clients`.
+    pub fn create(self, key: &str, clients: usize) -> Option<Create<PoolOptions>> {
+        let size = u32::try_from(clients).ok();
+        (self == Self::Slot).then(|| Create::pool(key, PoolOptions { size, ..PoolOptions::default() }))
     }
 
     /// What one operation is, for people.
@@ -67,6 +81,7 @@ impl Workload {
             Self::Cycle => "ACQUIRE + RELEASE",
             Self::Renew => "RENEW",
             Self::Read => "GET",
+            Self::Slot => "ACQUIRE + RELEASE of a slot",
         }
     }
 }
@@ -77,7 +92,7 @@ fn acquire(token: &Token) -> AcquireArgs {
         token: token.clone(),
         ttl_ms: Some(TTL_MS),
         wait_ms: None,
-        create: Some(true),
+        create: None,
         note: None,
         min_hold_ms: None,
         delay_ms: None,

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures_util::future::{join_all, try_join_all};
@@ -26,7 +26,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 const PORTS_TRIES: usize = 5;
 /// Between two questions whether a node is ready.
 const READY_PAUSE: Duration = Duration::from_millis(20);
-/// How a node says that a port for peers is taken.
+/// Between two starts on a port that is taken.
+const TAKEN_PAUSE: Duration = Duration::from_millis(250);
+/// How a node says that a port is taken, and that one for peers is.
+const PORT_TAKEN: &str = "cannot listen";
 const PEER_PORT_TAKEN: &str = "cannot listen for peers";
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
@@ -72,9 +75,18 @@ impl Nodes {
         if tokio::time::timeout(END_TIMEOUT, node.process.child.wait()).await.is_err() {
             bail!("node {id} is running; kill it first");
         }
-        node.process = Process::spawn(&node.home, node.address, &node.arguments)?;
-        node.serving().await?;
-        Ok(node.process.pid)
+        let until = Instant::now() + START_TIMEOUT;
+        loop {
+            node.process = Process::spawn(&node.home, node.address, &node.arguments)?;
+            match node.serving().await {
+                Ok(()) => return Ok(node.process.pid),
+                // The system may have given its ports to connections that go out: they have them for a moment.
+                Err(error) if Instant::now() < until && format!("{error:#}").contains(PORT_TAKEN) => {
+                    tokio::time::sleep(TAKEN_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Kills all nodes and waits until they are gone.

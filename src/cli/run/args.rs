@@ -10,12 +10,20 @@ use crate::cli::duration;
 pub const KEYS_MAX: usize = 100;
 
 /// Run a command under a lease: once in the whole fleet, and dead before anybody else can hold the key
+///
+/// With --pool at most so many at once, as the pool has slots.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
     /// The lease; made if it does not exist. Several: all or none of them are held
-    #[arg(long = "key", value_name = "KEY", required = true)]
+    #[arg(long = "key", value_name = "KEY", required_unless_present = "pool")]
     pub keys: Vec<String>,
+    /// Instead of a lease a slot of this pool: as many commands at once, in the whole fleet, as it has slots
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["keys", "min_hold"])]
+    pub pool: Option<String>,
+    /// Make the pool with so many slots if it does not exist; then a slot is free as soon as its command has ended
+    #[arg(long, value_name = "N", requires = "pool", conflicts_with = "keys", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub size: Option<u32>,
     /// How long the lease lives without renewal, with a unit; renewed each third of it, below 15s each sixth
     #[arg(long, default_value = "30s", value_parser = duration::parse)]
     pub ttl: Duration,
@@ -72,6 +80,11 @@ ended. All are given back at its end.
 ends as broken, and the reason says how the command failed. A command that never started opens no window. So that no window \
 is lost to an outage, the lease is given back as long as it lives. If this host dies first, the run may be repeated.
 
+--pool holds one slot of a pool instead of a lease: as many commands at once as the pool has slots, a counting semaphore. \
+The command gets TENURE_SLOT, its slot's number, beside TENURE_KEY, TENURE_TOKEN and TENURE_FENCE. --size N makes the pool \
+if there is none; one that is there keeps its size. All else is as for a lease. For numbers that belong to a process see \
+`tenure id run`.
+
 Without a renewal in time it gets TERM, and KILL before the lease can be anybody else's. A BREAK by an operator, or a DEL, \
 ends it at once; stderr says why. KILL goes to all that descends from it. What its first process leaves behind when it ends \
 gets TERM, after the grace KILL. The lease is given back when nothing is left. SIGTERM, SIGINT and SIGHUP end the command \
@@ -85,7 +98,7 @@ covered: that is what the fence is for. Let the resource refuse a fence lower th
 
 Exit status:
   the command's, or 128 + the signal that ended it (or ended the wait)
-  120  not acquired: somebody else holds the lease
+  120  not acquired: somebody else holds the lease, or all slots of the pool are held
   121  already ran in this period (--min-hold)
   122  the lease was lost or broken, the command was ended
   125  tenure itself failed

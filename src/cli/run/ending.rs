@@ -64,7 +64,8 @@ impl End {
     }
 }
 
-/// Ends the grants. `hold_on`: they have a minimum hold, for those runs; `deadline_ms`: up to when they live at least.
+/// Ends the grants; `Ok` if they surely are not held any more. `hold_on`: they have a minimum hold, for those runs;
+/// `deadline_ms`: up to when they live at least.
 pub async fn give_back(
     client: &Client,
     grants: &Grants,
@@ -73,7 +74,7 @@ pub async fn give_back(
     deadline_ms: u64,
     signals: &mut Signals,
     report: &Report,
-) {
+) -> Result<(), CallError> {
     // A window that is not opened is a run that may be repeated: worth as long as the grant lives.
     let timeout = match hold_on {
         Some(_) => TIMEOUT.max(Duration::from_millis(deadline_ms.saturating_sub(boottime_ms()))),
@@ -92,15 +93,16 @@ pub async fn give_back(
         given = giving => given,
         error = hurried(signals) => (Err(error), ""),
     };
-    match outcome {
+    match &outcome {
         Ok(true) => report.change(done),
         // Lost before, or in part.
         Ok(false) => report.change("nothing left to give back"),
         Err(error) if hold_on.is_some() && *end == End::Ran(Outcome::Ended(Ended::Exited(0))) => {
             report.trouble(format_args!("not released, so this period's run may be repeated: {error}"));
         }
-        Err(error) => report.change(format_args!("not released, the lease ends by itself: {error}")),
+        Err(error) => report.change(format_args!("not released, it ends by itself: {error}")),
     }
+    outcome.map(drop)
 }
 
 /// Asks until there is an answer or the time is over: one call gives up early where every node refuses connections, as

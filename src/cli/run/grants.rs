@@ -1,4 +1,4 @@
-//! What a run holds: a grant of each of its keys, kept and ended together.
+//! What a run holds: a grant of each of its keys, kept and ended together; or of one slot of a pool.
 //!
 //! One token serves all of them: the keys part them, and a run that is told to stop while it asks knows what to give back.
 //! The deadline is the earliest of all; the loss of one is the loss of the run.
@@ -9,14 +9,18 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_client::time::own_deadline;
 use tenure_client::wire::{Answer, BreakArgs, Code, Op, ReleaseArgs, RenewArgs, Token, reason};
-use tenure_client::{CallError, Client, Grant};
+use tenure_client::{CallError, Client, Grant, Outcome, slot};
 
 use super::each::{Each, Within, ask_each};
 use super::times::to_ms;
 
 /// The grants of a run, at least one, in the order of its command line.
 #[derive(Clone, Debug)]
-pub struct Grants(Vec<Grant>);
+pub struct Grants {
+    each: Vec<Grant>,
+    /// The one key is a pool: what was granted of it.
+    slot: Option<Box<slot::Grant>>,
+}
 
 /// What the answers to a renewal come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,22 +46,43 @@ pub enum Renewed {
 impl Grants {
     /// Of these; `None` of none.
     pub fn new(grants: Vec<Grant>) -> Option<Self> {
-        (!grants.is_empty()).then_some(Self(grants))
+        (!grants.is_empty()).then_some(Self { each: grants, slot: None })
     }
 
     /// Of one key.
     pub fn one(grant: Grant) -> Self {
-        Self(vec![grant])
+        Self { each: vec![grant], slot: None }
+    }
+
+    /// Of a slot: the key is the pool.
+    pub fn of_slot(slot: slot::Grant) -> Self {
+        let grant = Grant {
+            key: slot.key.clone(),
+            token: slot.token.clone(),
+            fence: slot.slot.fence,
+            ttl_ms: slot.ttl_ms,
+            deadline: slot.deadline,
+        };
+        Self { each: vec![grant], slot: Some(Box::new(slot)) }
     }
 
     /// Each of them.
     pub fn iter(&self) -> std::slice::Iter<'_, Grant> {
-        self.0.iter()
+        self.each.iter()
     }
 
-    /// For people: the fence, or each key's.
+    /// Whether it is a slot of a pool, in which others hold too.
+    pub fn is_slot(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// For people: the fence, or each key's; of a slot also which.
     pub fn fences(&self) -> String {
-        match &self.0[..] {
+        if let Some(slot) = self.slot.as_ref().map(|grant| &grant.slot) {
+            let what = if slot.identity.is_some() { "id" } else { "slot" };
+            return format!("{what} {}, fence {}", slot.id, slot.fence);
+        }
+        match &self.each[..] {
             [grant] => format!("fence {}", grant.fence),
             several => {
                 let each: Vec<String> = several.iter().map(|grant| format!("{} {}", grant.key, grant.fence)).collect();
@@ -68,10 +93,20 @@ impl Grants {
 
     /// What the job is told of them.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let told = |grant: &Grant| json!({"key": grant.key, "token": grant.token.expose(), "fence": grant.fence});
-        let all: Vec<_> = self.0.iter().map(told).collect();
+        let told = |grant: &Grant| {
+            let mut told = json!({"key": grant.key, "token": grant.token.expose(), "fence": grant.fence});
+            if let Some(slot) = &self.slot {
+                told["id"] = slot.slot.id.into();
+            }
+            told
+        };
+        let all: Vec<_> = self.each.iter().map(told).collect();
         let mut environment = vec![("TENURE_GRANTS", json!(all).to_string().into())];
-        if let Some(first) = self.0.first() {
+        if let Some(slot) = self.slot.as_ref().map(|grant| &grant.slot) {
+            let name = if slot.identity.is_some() { "TENURE_MACHINE_ID" } else { "TENURE_SLOT" };
+            environment.push((name, slot.id.to_string().into()));
+        }
+        if let Some(first) = self.each.first() {
             environment.push(("TENURE_KEY", first.key.clone().into()));
             environment.push(("TENURE_TOKEN", first.token.expose().into()));
             environment.push(("TENURE_FENCE", first.fence.to_string().into()));
@@ -81,17 +116,20 @@ impl Grants {
 
     /// RENEW of all.
     pub async fn renew(&self, client: &Client, within: Within) -> Result<Renewed, CallError> {
+        if let Some(slot) = &self.slot {
+            return Ok(of_slot(&slot.key, slot.renew(client, within.call, within.one_try).await));
+        }
         let renew = |grant: &Grant| {
             let ttl_ms = i64::try_from(grant.ttl_ms).ok();
             Op::new(grant.key.clone(), RenewArgs { token: grant.token.clone(), ttl_ms, fence: Some(grant.fence) })
         };
-        let ops: Vec<_> = self.0.iter().map(renew).collect();
+        let ops: Vec<_> = self.each.iter().map(renew).collect();
         self.judged(ask_each(client, &ops, within).await?)
     }
 
     fn judged(&self, each: Each) -> Result<Renewed, CallError> {
         let mut deadline_ms = u64::MAX;
-        for (grant, answer) in self.0.iter().zip(each.answers) {
+        for (grant, answer) in self.each.iter().zip(each.answers) {
             match answer {
                 Ok(answer) if answer.is_true() => match answer.ttl_ms() {
                     Some(ttl_ms) => deadline_ms = deadline_ms.min(to_ms(own_deadline(each.sent, ttl_ms))),
@@ -115,15 +153,24 @@ impl Grants {
         let release = |grant: &Grant| {
             Op::new(grant.key.clone(), ReleaseArgs { token: grant.token.clone(), fence: Some(grant.fence) })
         };
-        let ops: Vec<_> = self.0.iter().map(release).collect();
+        let ops: Vec<_> = self.each.iter().map(release).collect();
         Ok(all_ended(&ask_each(client, &ops, Within::of(client, timeout)).await?))
     }
 
     /// BREAK of all, by their fences: an end that opens no minimum hold. True as for RELEASE.
     pub async fn annul(&self, client: &Client, why: &str, timeout: Duration) -> Result<bool, CallError> {
         let annul = |grant: &Grant| annul(grant.key.clone(), grant.fence, why);
-        let ops: Vec<_> = self.0.iter().map(annul).collect();
+        let ops: Vec<_> = self.each.iter().map(annul).collect();
         Ok(all_ended(&ask_each(client, &ops, Within::of(client, timeout)).await?))
+    }
+}
+
+/// What a slot's renewal comes to.
+fn of_slot(key: &str, outcome: Outcome) -> Renewed {
+    match outcome {
+        Outcome::Ok(renewed) => Renewed::Held { deadline_ms: to_ms(renewed.deadline) },
+        Outcome::Lost { reason, detail } => Renewed::Lost { key: key.to_owned(), reason, detail },
+        Outcome::Retry { trouble } => Renewed::Odd(trouble),
     }
 }
 
@@ -179,7 +226,7 @@ pub async fn leave(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use tenure_client::Boottime;
-    use tenure_client::wire::Problem;
+    use tenure_client::wire::{Problem, SlotGrant};
 
     use super::*;
 
@@ -236,6 +283,33 @@ mod tests {
     #[test]
     fn an_answer_without_its_time_is_no_renewal() {
         assert!(matches!(judged(&[r#"{"result": true}"#]), Renewed::Odd(_)));
+    }
+
+    #[test]
+    fn the_job_is_told_which_slot() {
+        let told = |identity: Option<&str>| {
+            let slot = SlotGrant { id: 3, fence: 7, identity: identity.map(str::to_owned), ..SlotGrant::default() };
+            let environment = Grants::of_slot(slot::Grant {
+                key: "pool".to_owned(),
+                token: "t".into(),
+                ttl_ms: 30_000,
+                deadline: Boottime { ns: 0 },
+                next: Boottime { ns: 0 },
+                slot,
+                ttl_raised: false,
+                yours: false,
+                took_over: None,
+                wall: None,
+            })
+            .environment();
+            let mut environment: Vec<String> =
+                environment.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+            environment.retain(|line| !line.starts_with("TENURE_TOKEN"));
+            environment.join(" ")
+        };
+        let all = r#"TENURE_GRANTS=[{"fence":7,"id":3,"key":"pool","token":"t"}]"#;
+        assert_eq!(told(Some("me")), format!("{all} TENURE_MACHINE_ID=3 TENURE_KEY=pool TENURE_FENCE=7"));
+        assert_eq!(told(None), format!("{all} TENURE_SLOT=3 TENURE_KEY=pool TENURE_FENCE=7"));
     }
 
     #[test]

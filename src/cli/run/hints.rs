@@ -15,6 +15,8 @@ use super::grants::Grants;
 pub struct Hints {
     watch: Option<Watch>,
     fences: BTreeMap<String, u64>,
+    /// The key is a pool: most of what happens to it happens to others' slots.
+    of_slot: bool,
 }
 
 impl Hints {
@@ -22,14 +24,14 @@ impl Hints {
     pub fn new(client: &Client, grants: &Grants) -> Self {
         let fences: BTreeMap<String, u64> = grants.iter().map(|grant| (grant.key.clone(), grant.fence)).collect();
         let selection = Selection { keys: fences.keys().cloned().collect(), list: true, ..Selection::default() };
-        Self { watch: Some(Watch::new(client, selection)), fences }
+        Self { watch: Some(Watch::new(client, selection)), fences, of_slot: grants.is_slot() }
     }
 
     /// Returns when a grant may have ended; never if it cannot be known. Nothing is lost if it is cancelled.
     pub async fn next(&mut self) {
         while let Some(watch) = &mut self.watch {
             match watch.next().await {
-                Ok(notice) if is_news(&notice, &self.fences) => return,
+                Ok(notice) if is_news(&notice, &self.fences, self.of_slot) => return,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(%error, "no watch: a BREAK is seen at the next renewal");
@@ -42,8 +44,15 @@ impl Hints {
 }
 
 /// Whether this tells, of any of these grants, anything but that it stands.
-fn is_news(notice: &Notice, fences: &BTreeMap<String, u64>) -> bool {
+fn is_news(notice: &Notice, fences: &BTreeMap<String, u64>, of_slot: bool) -> bool {
     match notice {
+        // A grant is known by its fence alone; the pool as a whole, when it is deleted, has none.
+        Notice::Event(event) if of_slot => match event.kind.as_str() {
+            "created" | "granted" | "renewed" => false,
+            _ => event.fence.is_none_or(|fence| fences.get(&event.key) == Some(&fence)),
+        },
+        // It shows no single grant.
+        Notice::Reset { .. } if of_slot => true,
         Notice::Event(event) => match (event.kind.as_str(), fences.get(&event.key)) {
             (_, None) | ("created" | "renewed", _) => false,
             ("deleted", _) => true,
@@ -66,7 +75,12 @@ mod tests {
 
     fn told(kind: &str, key: &str, fence: Option<u64>) -> bool {
         let event = Event { kind: kind.to_owned(), key: key.to_owned(), fence, ..Event::default() };
-        is_news(&Notice::Event(event), &fences())
+        is_news(&Notice::Event(event), &fences(), false)
+    }
+
+    fn told_of_pool(kind: &str, fence: Option<u64>) -> bool {
+        let event = Event { kind: kind.to_owned(), key: "a".to_owned(), fence, ..Event::default() };
+        is_news(&Notice::Event(event), &fences(), true)
     }
 
     fn fences() -> BTreeMap<String, u64> {
@@ -74,7 +88,11 @@ mod tests {
     }
 
     fn listed(keys: Vec<Snapshot>) -> bool {
-        is_news(&Notice::Reset { reason: "start".to_owned(), keys: Some(keys), id: "c-1.0".to_owned() }, &fences())
+        is_news(
+            &Notice::Reset { reason: "start".to_owned(), keys: Some(keys), id: "c-1.0".to_owned() },
+            &fences(),
+            false,
+        )
     }
 
     fn held(key: &str, fence: u64) -> Snapshot {
@@ -90,6 +108,16 @@ mod tests {
         }
         assert!(told("deleted", "b", None));
         assert!(told("granted", "b", Some(9)), "somebody else has it");
+    }
+
+    #[test]
+    fn what_happens_to_other_slots_is_none() {
+        for kind in ["broken", "released", "expired", "deleted"] {
+            assert!(told_of_pool(kind, Some(7)), "{kind}");
+            assert!(!told_of_pool(kind, Some(8)), "{kind}: another slot's");
+        }
+        assert!(!told_of_pool("granted", Some(9)), "another slot was given");
+        assert!(told_of_pool("deleted", None), "the pool");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //!
 //! Two processes: this one acquires, renews in time (a third of the ttl, of a short one a sixth) and gives back when
 //! nothing of the job is left; the [`guard`] keeps the deadline. [`times`] has the arithmetic, [`acquire`] the beginning,
-//! [`supervision`] the middle, [`ending`] the end. `tenure elect` does the same again and again.
+//! [`supervision`] the middle, [`ending`] the end. `tenure elect` does the same again and again. A slot of a pool is come by
+//! in another way ([`slot`], [`pool`], and `tenure id run`); what follows is the same ([`work`]).
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
 use tenure_client::wire::reason;
@@ -22,23 +22,25 @@ pub mod ending;
 pub mod grants;
 pub mod guard;
 pub mod hints;
+pub mod pool;
 pub mod report;
 pub mod signals;
+pub mod slot;
 pub mod supervision;
 pub mod terminal;
 pub mod times;
+pub mod work;
 
 use acquire::Asked;
 pub use args::Args;
 use args::{HoldOn, KEYS_MAX};
 use ending::End;
 pub use ending::{FAILED, LOST};
-use grants::Grants;
-use guard::{Guard, StartError};
+use guard::StartError;
 use report::Report;
 use signals::Signals;
-use supervision::{Outcome, Supervision};
-use times::{Plan, Schedule};
+use times::Plan;
+use work::Work;
 
 /// Somebody else holds the lease.
 pub const NOT_ACQUIRED: u8 = 120;
@@ -89,6 +91,12 @@ pub enum Failure {
     /// Nothing can be watched.
     #[error("cannot watch: {0}")]
     Watch(#[from] tenure_client::watch::WatchError),
+    /// The same of a pool.
+    #[error("cannot acquire: {0}")]
+    AcquireSlot(#[from] tenure_client::slot::AcquireError),
+    /// The pool could not be made.
+    #[error("cannot make the pool: {0}")]
+    Create(tenure_client::CallError),
     /// The guard or the command did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -99,8 +107,13 @@ pub enum Failure {
 
 /// Runs the command and gives the exit status. `json`: what is said on stderr are objects.
 pub async fn run(client: &Client, args: Args, json: bool) -> u8 {
-    let report = Report::new("run", &args.keys, args.verbose, json);
-    match once(client, args, &report).await {
+    let keys = args.pool.as_ref().map_or_else(|| args.keys.clone(), |pool| vec![pool.clone()]);
+    let report = Report::new("run", &keys, args.verbose, json);
+    let outcome = match &args.pool {
+        Some(pool) => pool::run(client, pool.clone(), args, &report).await,
+        None => once(client, args, &report).await,
+    };
+    match outcome {
         Ok(code) => code,
         Err(error) => {
             report.trouble(error);
@@ -112,15 +125,19 @@ pub async fn run(client: &Client, args: Args, json: bool) -> u8 {
 async fn once(client: &Client, args: Args, report: &Report) -> Result<u8, Failure> {
     let job = Job::new(args)?;
     let mut signals = take_care()?;
-    let wait = job.acquire.wait;
-    if !wait.is_zero() {
-        report.change(format_args!("waiting for at most {}", duration::shown(duration::millis(wait))));
-    }
+    tell_wait(job.acquire.wait, report);
     Ok(match job.run(client, &mut signals, report).await? {
         Came::To(end) => end.code(),
         Came::NotHeld(key, not) => not_held(job.keys.len() > 1, &key, &not, report),
         Came::Interrupted(signal) => guard::frame::Ended::by(signal).code(),
     })
+}
+
+/// Says how long is waited.
+pub fn tell_wait(wait: Duration, report: &Report) {
+    if !wait.is_zero() {
+        report.change(format_args!("waiting for at most {}", duration::shown(duration::millis(wait))));
+    }
 }
 
 /// Orphans of the job become ours, and what would end this process ends the job first.
@@ -160,30 +177,9 @@ impl Job {
             Asked::NotHeld(key, not) => return Ok(Came::NotHeld(key, not)),
             Asked::Interrupted(signal) => return Ok(Came::Interrupted(signal)),
         };
-        report.change(format_args!("acquired, {}", grants.fences()));
-        let (outcome, deadline_ms) = match self.start(&grants, &schedule).await {
-            Ok(guard) => {
-                let supervision = Supervision::new(client, &grants, schedule, guard, report.clone());
-                let (outcome, deadline_ms) = supervision.run(signals).await;
-                (Ok(End::Ran(outcome)), deadline_ms)
-            }
-            Err(error) => (Err(error), schedule.deadline_ms()),
-        };
-        let end = outcome.as_ref().map_or(&End::NotStarted, |end| end);
-        ending::give_back(client, &grants, end, self.hold_on, deadline_ms, signals, report).await;
-        match outcome {
-            Ok(end) => Ok(Came::To(end)),
-            Err(error @ StartError::TooLate) => {
-                report.trouble(error);
-                Ok(Came::To(End::Ran(Outcome::Lost { detail: None })))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn start(&self, grants: &Grants, schedule: &Schedule) -> Result<Guard, StartError> {
-        let program = Path::new("/proc/self/exe");
-        Guard::start(program, &self.command, &grants.environment(), schedule.limits(), self.plan.grace_ms).await
+        let work = Work { command: &self.command, grace_ms: self.plan.grace_ms, hold_on: self.hold_on, lock: None };
+        let end = work.under(client, &grants, schedule, signals, report).await?;
+        Ok(Came::To(end))
     }
 }
 

@@ -74,7 +74,7 @@ impl Supervision {
             tokio::select! {
                 event = self.guard.next() => match event {
                     Event::Ended { ended, unrenewed } => return self.ended(ended, unrenewed).await,
-                    Event::Stopped { had_terminal } => self.stopped(had_terminal).await,
+                    Event::Stopped { asked } => self.stopped(asked).await,
                     Event::Died => return self.bury().await,
                 },
                 signal = signals.next() => {
@@ -187,9 +187,9 @@ impl Supervision {
         (self.lost.unwrap_or(Outcome::Ended(ended)), self.schedule.deadline_ms())
     }
 
-    async fn stopped(&self, had_terminal: bool) {
+    async fn stopped(&self, asked: bool) {
         self.report.change("the job was stopped");
-        if let Err(error) = terminal::follow_stopped(self.guard.job(), had_terminal).await {
+        if let Err(error) = terminal::follow_stopped(self.guard.job(), asked).await {
             self.report.trouble(format_args!("cannot stop together with the job: {error}"));
         }
     }

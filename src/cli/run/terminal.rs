@@ -5,7 +5,9 @@
 //! the foreground then. Taking back is done by the guard: a background process that asks is stopped by SIGTTOU, so the
 //! guard joins the job's group for the moment of asking.
 //!
-//! A stopped job stops `run` too, as a shell expects of a job; it is not renewed then and ends with its lease.
+//! A stopped job stops `run` too, as a shell expects of a job; it is not renewed then and ends with its lease. Not one
+//! that was stopped because it asked for the terminal before it was given: by the time that is seen it may have it, so the
+//! signal tells the two apart, and it is only woken.
 
 use std::io::{self, stdin};
 use std::time::Duration;
@@ -30,11 +32,17 @@ pub fn give_to(job: Pid) {
     }
 }
 
-/// In the client, when the job was stopped: stops us too, and both go on together. Without a terminal nothing happens.
-pub async fn follow_stopped(job: Pid, had_terminal: bool) -> io::Result<()> {
+/// Whether `signal` stops only who wants the terminal and has it not.
+pub fn asked_for(signal: Option<i32>) -> bool {
+    signal.is_some_and(|signal| signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw())
+}
+
+/// In the client, when the job was stopped: stops us too, and both go on together. If it only `asked` for the terminal it
+/// gets that from us, or was given it since. Without a terminal nothing happens.
+pub async fn follow_stopped(job: Pid, asked: bool) -> io::Result<()> {
     let Some(own) = owner() else { return Ok(()) };
-    let wants_what_we_have = !had_terminal && tcgetpgrp(stdin()).is_ok_and(|group| group == own);
-    if !wants_what_we_have {
+    let ours_to_give = tcgetpgrp(stdin()).is_ok_and(|group| group == own || group == job);
+    if !(asked && ours_to_give) {
         let mut continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         kill_process(getpid(), Signal::TSTP)?;
         // Where no shell is there to continue us, the kernel does not stop us either: then the job just goes on.
@@ -46,13 +54,11 @@ pub async fn follow_stopped(job: Pid, had_terminal: bool) -> io::Result<()> {
 }
 
 /// In the guard: gives the terminal back to `owner` if the job, of which at least an unreaped process is left, has it.
-pub fn take_back(job: Pid, owner: Pid) -> bool {
-    if !tcgetpgrp(stdin()).is_ok_and(|group| group == job) || setpgid(None, Some(job)).is_err() {
-        return false;
+pub fn take_back(job: Pid, owner: Pid) {
+    if tcgetpgrp(stdin()).is_ok_and(|group| group == job) && setpgid(None, Some(job)).is_ok() {
+        let _closed_meanwhile = tcsetpgrp(stdin(), owner);
+        let _never_fails_for_a_group_of_our_own = setpgid(None, None);
     }
-    let taken = tcsetpgrp(stdin(), owner).is_ok();
-    let _never_fails_for_a_group_of_our_own = setpgid(None, None);
-    taken
 }
 
 fn wake(job: Pid) {

@@ -13,7 +13,8 @@ use tenure_cluster::{Moment, NeedsTick, Position, ReadAt, Stamp, StateMachine};
 
 use super::model::Model;
 use crate::keyspace::{
-    Acquire, Command, Event, EventKind, KeyTtl, Keyspace, LeaseOptions, Reply, Standing, TokenHash, View, token_hash,
+    Acquire, Command, Event, EventKind, Key, KeyTtl, Keyspace, LeaseOptions, Reply, Shown, Standing, TokenHash, View,
+    token_hash,
 };
 
 pub const KEYS: [&str; 4] = ["a", "a/1", "a/2", "b"];
@@ -259,7 +260,8 @@ impl Run {
             Some(view) => view.key_ttl_ms.map_or(KeyTtl::Endless, KeyTtl::Remaining),
         };
         let (held, aged) = (self.model.holds(key, None, None, now), self.model.aged(key, now));
-        let place = self.model.waits(key, Some(token), now).map(|(op, place)| Standing { op, place: Some(place) });
+        let place =
+            self.model.waits(key, Some(token), now).map(|(op, place)| Standing { op, place: Some(place), slot: None });
         let mine = mine.map(|op| place.unwrap_or(op.into()));
         for machine in [&self.prompt, &self.lagging] {
             let lags = std::ptr::eq(machine, &self.lagging);
@@ -274,10 +276,10 @@ impl Run {
             }
             assert_eq!(machine.held(key, None, at), Ok(held.clone().map(Into::into)));
             assert_eq!(machine.held(key, Some(token), at), Ok(mine.clone()));
-            assert_eq!(machine.check(key, step.fence, at), Ok(check.clone()));
+            assert_eq!(machine.check(key, step.fence, at), Ok(check.clone().map(Standing::from)));
             assert_eq!(machine.key_ttl(key, at), Ok(ttl));
             assert_eq!(machine.exists(key, at), Ok(view.is_some()));
-            check_view(got.unwrap(), view.clone(), aged && lags, self.at.position);
+            check_view(got.unwrap().and_then(Shown::lease), view.clone(), aged && lags, self.at.position);
         }
         self.scan();
     }
@@ -289,8 +291,8 @@ impl Run {
         loop {
             let page = self.prompt.scan("", cursor.as_deref(), 2, at).unwrap();
             for view in page.views {
-                assert_eq!(self.prompt.get(&view.key, at), Ok(Some(view.clone())));
-                names.push(view.key);
+                assert_eq!(self.prompt.get(view.key(), at), Ok(Some(view.clone())));
+                names.push(Key::clone(view.key()));
             }
             cursor = page.cursor;
             if cursor.is_none() {

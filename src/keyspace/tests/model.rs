@@ -267,6 +267,13 @@ impl Model {
             Command::Check { key, fence } => self.holds(key, None, Some(*fence), t).map(Reply::Op),
             Command::Detach { key, token, attach } => done(self.detach(at, key, *token, *attach, events), None),
             Command::Cancel { key, token, attach } => done(self.cancel(at, key, *token, *attach, events), None),
+            // Pools have a model of their own.
+            Command::CreatePool { .. }
+            | Command::AcquireSlot(_)
+            | Command::WaitSlot(_)
+            | Command::RenewSlot { .. }
+            | Command::BreakSlot { .. }
+            | Command::Resize { .. } => Err(Refusal::WrongType),
             Command::Presence { edge } => done(self.presence(at, *edge, events), None),
             Command::Away { edge } => done(self.away(at, *edge, events), None),
             Command::Batch(_) | Command::AllOrNothing(_) => unreachable!("batches are not nested"),
@@ -468,5 +475,6 @@ pub(super) fn event(key: &Arc<str>, kind: EventKind, grant: Option<&Held>) -> Ev
         ttl_ms: None,
         attach: None,
         reason: None,
+        slot: None,
     }
 }

@@ -9,6 +9,9 @@
 //! `wait_for` is an ACQUIRE that waits (`for=10m`), by `request=7` at `edge=1.1` (node and life; that is the default);
 //! `detach` and `cancel` name the same, `presence` and `away` an edge.
 //!
+//! Of a pool (`pool_script`): `create_pool`, `resize` and `holders`; `acquire` and `wait_for` with an `identity=` ask for its
+//! slot, without for an anonymous one; `unix=5s` is a holder's wall clock, counted from the script's start as stamps are.
+//!
 //! Reads lean on the last applied stamp; `ahead=5s` sets the leader's clock ahead of it. `batch` gathers the commands up
 //! to `end` into one, and so does `all` (all or nothing). `restart` saves and loads; `set fence=`, `set keys_max=` and `set queue_max= waiters_max=`
 //! are hooks of the test. A token is a
@@ -22,8 +25,10 @@ use std::sync::Arc;
 use goldenscript::Command as Line;
 use tenure_cluster::{Moment, NeedsTick, Position, ReadAt, StateMachine};
 
-use super::text;
-use crate::keyspace::{Acquire, Attach, Command, EdgeId, Event, Keyspace, LeaseOptions, TokenHash, Wait, token_hash};
+use super::{pool_script, pool_text, text};
+use crate::keyspace::{
+    Acquire, Attach, Command, EdgeId, Event, Keyspace, LeaseOptions, TokenHash, Wait, WaitSlot, token_hash,
+};
 
 type Answer = Result<String, Box<dyn Error>>;
 
@@ -38,9 +43,9 @@ struct Script {
 }
 
 /// A line's arguments by name; positional ones are taken in order.
-struct Args<'a> {
+pub(super) struct Args<'a> {
     words: Vec<&'a str>,
-    named: BTreeMap<&'a str, &'a str>,
+    pub named: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Args<'a> {
@@ -52,41 +57,41 @@ impl<'a> Args<'a> {
         Ok(Self { words, named })
     }
 
-    fn key(&mut self) -> Result<Arc<str>, Box<dyn Error>> {
+    pub fn key(&mut self) -> Result<Arc<str>, Box<dyn Error>> {
         if self.words.is_empty() { Err("which key?".into()) } else { Ok(Arc::from(self.words.remove(0))) }
     }
 
-    fn text(&mut self, name: &str) -> Option<Arc<str>> {
+    pub fn text(&mut self, name: &str) -> Option<Arc<str>> {
         self.named.remove(name).map(Arc::from)
     }
 
-    fn flag(&mut self, name: &str) -> bool {
+    pub fn flag(&mut self, name: &str) -> bool {
         self.named.remove(name) == Some("true")
     }
 
-    fn number(&mut self, name: &str) -> Result<Option<u64>, Box<dyn Error>> {
+    pub fn number(&mut self, name: &str) -> Result<Option<u64>, Box<dyn Error>> {
         Ok(self.named.remove(name).map(str::parse).transpose()?)
     }
 
-    fn ms(&mut self, name: &str) -> Result<Option<i64>, Box<dyn Error>> {
+    pub fn ms(&mut self, name: &str) -> Result<Option<i64>, Box<dyn Error>> {
         self.named.remove(name).map(duration_ms).transpose()
     }
 
-    fn positive_ms(&mut self, name: &str) -> Result<Option<u64>, Box<dyn Error>> {
+    pub fn positive_ms(&mut self, name: &str) -> Result<Option<u64>, Box<dyn Error>> {
         Ok(self.ms(name)?.map(u64::try_from).transpose()?)
     }
 
-    fn token(&mut self, key: &str) -> Result<TokenHash, Box<dyn Error>> {
+    pub fn token(&mut self, key: &str) -> Result<TokenHash, Box<dyn Error>> {
         Ok(token_hash(key, self.named.remove("token").ok_or("whose token?")?))
     }
 
-    fn edge(&mut self) -> Result<EdgeId, Box<dyn Error>> {
+    pub fn edge(&mut self) -> Result<EdgeId, Box<dyn Error>> {
         let edge = self.named.remove("edge").unwrap_or("1.1");
         let (node, incarnation) = edge.split_once('.').ok_or("which life?")?;
         Ok(EdgeId { node: node.parse()?, incarnation: incarnation.parse()? })
     }
 
-    fn attach(&mut self) -> Result<Attach, Box<dyn Error>> {
+    pub fn attach(&mut self) -> Result<Attach, Box<dyn Error>> {
         Ok(Attach { edge: self.edge()?, request: self.number("request")?.ok_or("which request?")? })
     }
 
@@ -132,6 +137,10 @@ fn waiting(name: &str, args: &mut Args<'_>) -> Result<Option<Command>, Box<dyn E
         "wait_for" => {
             let wait_ms = args.positive_ms("for")?.unwrap_or(600_000);
             let attach = args.attach()?;
+            if args.named.contains_key("identity") {
+                let ask = pool_script::acquire(args.key()?, args)?;
+                return Ok(Some(Command::WaitSlot(WaitSlot { ask, wait_ms, attach })));
+            }
             Command::Wait(Wait { ask: acquire(args.key()?, args)?, wait_ms, attach })
         }
         "detach" | "cancel" => {
@@ -152,6 +161,9 @@ fn command(name: &str, args: &mut Args<'_>) -> Result<Option<Command>, Box<dyn E
     if name == "del" {
         let keys = std::mem::take(&mut args.words).into_iter().map(Arc::from).collect();
         return Ok(Some(Command::Del { keys, fence: args.number("fence")? }));
+    }
+    if let Some(command) = pool_script::command(name, args)? {
+        return Ok(Some(command));
     }
     if let Some(command) = waiting(name, args)? {
         return Ok(Some(command));
@@ -235,18 +247,22 @@ impl Script {
             let limit = usize::try_from(args.number("limit")?.unwrap_or(100))?;
             return Ok(self.keyspace.scan(&prefix, cursor.as_deref(), limit, at).map(|page| text::page(&page)));
         }
-        let op = |reply: Result<_, _>| reply.map_or_else(|why| text::refusal(&why), |reply| text::op(&reply));
+        let standing = |reply: Result<_, _>| reply.map_or_else(|why| text::refusal(&why), text::standing);
         let key = args.key()?;
         Ok(match name {
-            "get" => self.keyspace.get(&key, at).map(|view| view.map_or("null".to_owned(), |view| text::view(&view))),
+            "get" => self.keyspace.get(&key, at).map(|shown| shown.map_or("null".to_owned(), |one| text::shown(&one))),
             "held" => {
                 let token = if args.named.is_empty() { None } else { Some(args.token(&key)?) };
-                let held = self.keyspace.held(&key, token, at);
-                held.map(|reply| reply.map_or_else(|why| text::refusal(&why), text::standing))
+                self.keyspace.held(&key, token, at).map(standing)
             }
             "check" => {
                 let fence = args.number("fence")?.ok_or("which fence?")?;
-                self.keyspace.check(&key, fence, at).map(op)
+                self.keyspace.check(&key, fence, at).map(standing)
+            }
+            "holders" => {
+                let which = pool_script::holders(args)?;
+                let page = self.keyspace.holders(&key, &which, at);
+                page.map(|page| page.map_or_else(|why| text::refusal(&why), |page| pool_text::holders(&page)))
             }
             "exists" => self.keyspace.exists(&key, at).map(|exists| exists.to_string()),
             "ttl" => self.keyspace.key_ttl(&key, at).map(text::key_ttl),

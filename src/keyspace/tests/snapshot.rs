@@ -171,7 +171,7 @@ fn other_bytes_are_refused() {
     assert_eq!(load(&good).unwrap(), 3);
     assert_eq!(form(&[good.as_slice(), &[0]].concat()), "bytes after the last key");
     assert_eq!(form(b"something else that is long enough"), "this is no keyspace");
-    assert_eq!(form(b"tenure keyspace\x03"), "keyspace of version 3, this build reads up to 2");
+    assert_eq!(form(b"tenure keyspace\x04"), "keyspace of version 4, this build reads up to 3");
     assert_eq!(form(b"tenure keyspace\x81\x00"), "a number that is too long");
     assert_eq!(form(b"tenure keyspace\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), "a number that is too long");
     assert_eq!(form(b"tenure keyspace\x01\x80\x80\x80\x80\x80\x80\x80\x10"), "a fence beyond the counter");

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use tenure_cluster::Stamp;
 
 use crate::keyspace::{
-    Attach, Ended, Event, GrantView, KeyTtl, LeaseOptions, OpReply, Page, Refusal, Reply, Standing, View,
+    Attach, Ended, Event, GrantView, KeyTtl, LeaseOptions, OpReply, Page, Refusal, Reply, Shown, Standing, View,
 };
+
+use super::pool_text;
 
 /// The stamp at which every script starts.
 pub const START: Stamp = Stamp(1_000_000_000);
@@ -20,7 +22,7 @@ pub fn stamp(stamp: Stamp) -> String {
 }
 
 /// A name as the wire has it.
-fn name(value: impl std::fmt::Debug) -> String {
+pub(super) fn name(value: impl std::fmt::Debug) -> String {
     let mut snake = String::new();
     for letter in format!("{value:?}").chars() {
         if letter.is_uppercase() && !snake.is_empty() {
@@ -32,17 +34,17 @@ fn name(value: impl std::fmt::Debug) -> String {
 }
 
 /// ` name=value` for what is there.
-struct Fields(String);
+pub(super) struct Fields(pub String);
 
 impl Fields {
-    fn put(&mut self, name: &str, value: Option<impl std::fmt::Display>) -> &mut Self {
+    pub fn put(&mut self, name: &str, value: Option<impl std::fmt::Display>) -> &mut Self {
         if let Some(value) = value {
             write!(self.0, " {name}={value}").unwrap();
         }
         self
     }
 
-    fn text(&mut self, name: &str, value: &Option<std::sync::Arc<str>>) -> &mut Self {
+    pub fn text(&mut self, name: &str, value: &Option<std::sync::Arc<str>>) -> &mut Self {
         self.put(name, value.as_ref().map(|text| format!("{text:?}")))
     }
 }
@@ -58,6 +60,8 @@ pub fn standing(standing: Standing) -> String {
 pub fn refusal(refusal: &Refusal) -> String {
     match refusal {
         Refusal::TtlAboveMax { max } => format!("refused: ttl_above_max {}", ms(*max)),
+        Refusal::SizeAboveMax { max } => format!("refused: size_above_max {max}"),
+        Refusal::NotForPool(argument) => format!("refused: not_for_pool {}", name(argument)),
         Refusal::KeysMax { max } => format!("refused: keys_max {max}"),
         other => format!("refused: {}", name(other)),
     }
@@ -73,14 +77,14 @@ pub fn op(reply: &OpReply) -> String {
     fields.text("detail", &reply.detail).0.clone()
 }
 
-fn grant(grant: &GrantView) -> String {
+pub(super) fn grant(grant: &GrantView) -> String {
     let mut fields = Fields(String::from("held:"));
     fields.put("fence", Some(grant.fence)).put("owner", Some(&grant.owner)).put("ttl", Some(ms(grant.ttl_ms)));
     fields.put("held_for", Some(ms(grant.held_for_ms))).put("acquired_wall", Some(grant.acquired_wall_ms));
     fields.text("note", &grant.note).text("broken", &grant.broken).0.clone()
 }
 
-fn ended(ended: &Ended) -> String {
+pub(super) fn ended(ended: &Ended) -> String {
     let mut fields = Fields(format!("last: {}", name(ended.reason)));
     fields.put("fence", Some(ended.fence)).put("owner", Some(&ended.owner)).put("at", Some(stamp(ended.at)));
     fields.text("detail", &ended.detail).0.clone()
@@ -105,6 +109,13 @@ pub fn view(view: &View) -> String {
     fields.0
 }
 
+pub fn shown(shown: &Shown) -> String {
+    match shown {
+        Shown::Lease(one) => view(one),
+        Shown::Pool(one) => pool_text::view(one),
+    }
+}
+
 pub fn key_ttl(ttl: KeyTtl) -> String {
     match ttl {
         KeyTtl::NoKey => "-2 (no key)".to_owned(),
@@ -116,7 +127,7 @@ pub fn key_ttl(ttl: KeyTtl) -> String {
 pub fn page(page: &Page) -> String {
     let mut text = format!("cursor={:?}", page.cursor);
     for one in &page.views {
-        write!(text, "\n  {}", view(one)).unwrap();
+        write!(text, "\n  {}", shown(one)).unwrap();
     }
     text
 }
@@ -135,6 +146,10 @@ pub fn reply(reply: &Reply) -> String {
         Reply::NotAll { index, why } => {
             format!("not all: item {index} {}", why.as_ref().map_or_else(refusal, op))
         }
+        Reply::Slot(one) => pool_text::slot(one),
+        Reply::SlotQueued(place) => format!("null queued ahead={} waiters={}", place.ahead, place.waiters),
+        Reply::OfSlot { op: reply, id } => format!("{} slot={id}", op(reply)),
+        Reply::PoolView(one) => pool_text::view(one),
         Reply::Batch(replies) => replies.iter().map(|one| format!("\n  {}", self::reply(one))).collect(),
     }
 }
@@ -146,5 +161,8 @@ pub fn event(event: &Event) -> String {
     // What only waiters' edges and watchers need; the model compares it for all.
     let told = event.attach.and(event.ttl_ms);
     fields.put("ttl", told.map(ms)).put("request", event.attach.map(attach)).put("reason", event.reason.map(name));
+    if let Some(slot) = &event.slot {
+        fields.0.push_str(&pool_text::slotted(slot));
+    }
     fields.0
 }

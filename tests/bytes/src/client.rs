@@ -136,16 +136,44 @@ fn same<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(json: &[u
     Verdict::Accepted
 }
 
+fn has_real(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Number(number) => number.is_f64(),
+        serde_json::Value::Array(items) => items.iter().any(has_real),
+        serde_json::Value::Object(fields) => fields.values().any(has_real),
+        _ => false,
+    }
+}
+
+/// Whatever it is the answer to: what a pool may have told is asked of it.
+fn read_answer(json: &[u8]) -> Verdict {
+    if let Ok(answer) = serde_json::from_slice::<wire::Answer>(json) {
+        let (slot, renewal) = (answer.slot(), answer.slot_renewal());
+        if let Some(wire::SlotRenewal::Renewed(renewed)) = renewal {
+            assert_eq!(Some(renewed), slot);
+        }
+        let _ = (answer.ttl_raised(), answer.took_over());
+        // No node says a number that is no integer, and serde_json reads one to its last digit only if it is asked to.
+        if has_real(&answer.result) || answer.extras.values().any(has_real) {
+            return Verdict::Accepted;
+        }
+    }
+    same::<wire::Answer>(json)
+}
+
 fn wire_type(bytes: &[u8]) -> Verdict {
     let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
     let json = bytes.get(at + 1..).unwrap_or_default();
     match &bytes[..at] {
-        b"answer" => same::<wire::Answer>(json),
+        b"answer" => read_answer(json),
         b"problem" => same::<Problem>(json),
         b"snapshot" => same::<wire::Snapshot>(json),
         b"page" => same::<wire::ScanPage>(json),
         b"op" => same::<wire::Op<wire::CheckArgs>>(json),
         b"create" => same::<wire::Create>(json),
+        b"slot" => same::<wire::SlotGrant>(json),
+        b"holders" => same::<wire::HoldersPage>(json),
+        b"acquire-slot" => same::<wire::Op<wire::AcquireSlotArgs>>(json),
         _ => Verdict::Refused,
     }
 }
@@ -161,6 +189,11 @@ fn wire_samples() -> Vec<Sample> {
         last: Some(wire::EndedGrant { fence: 6, owner: "p".into(), reason: "expired".into(), ..Default::default() }),
         ..Default::default()
     };
+    let slot =
+        r#"{"id":3,"fence":17,"ttl_ms":30000,"identity":null,"pool":"00ff","first":0,"size":512,"floor_unix_ms":5}"#;
+    let pool = r#"{"key":"k","type":"pool","pool":"00ff","held":true,"slots":{"held":1,"quarantined":2,"free":3},
+        "options":{"size":6,"on_conflict":"reject"},"version":"3.1"}"#;
+    let acquire_slot = r#"{"key":"k","operation":"ACQUIRE","args":{"identity":"i","token":"t","avoid":3,"unix_ms":5}}"#;
     let page = wire::ScanPage { keys: vec![snapshot.clone()], cursor: Some("k".into()) };
     let named = |name: &str, json: String| format!("{name}\n{json}").into_bytes();
     vec![
@@ -169,6 +202,22 @@ fn wire_samples() -> Vec<Sample> {
         ("snapshot", named("snapshot", serde_json::to_string(&snapshot).unwrap())),
         ("page", named("page", serde_json::to_string(&page).unwrap())),
         ("op", named("op", r#"{"key":"k","operation":"CHECK","args":{"fence":3}}"#.into())),
+        (
+            "slot-granted",
+            named("answer", format!(r#"{{"result":{slot},"took_over":true,"prior_ttl_ms":9,"prior_fence":16}}"#)),
+        ),
+        ("slot-renewed", named("answer", format!(r#"{{"result":{{"status":"renewed",{}}}"#, &slot[1..]))),
+        ("slot-lost", named("answer", r#"{"result":{"status":"lost"},"reason":"taken_over"}"#.into())),
+        ("slot", named("slot", slot.into())),
+        ("pool", named("snapshot", pool.into())),
+        (
+            "holders",
+            named(
+                "holders",
+                r#"{"holders":[{"id":3,"held":true,"identity":"i","fence":7,"free_in_ms":0}],"cursor":3}"#.into(),
+            ),
+        ),
+        ("acquire-slot", named("acquire-slot", acquire_slot.into())),
         ("create", named("create", r#"{"key":"k","type":"lease","options":{"delay_ms":1}}"#.into())),
     ]
 }

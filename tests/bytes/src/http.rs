@@ -24,7 +24,7 @@ use tenure::api::Api;
 use tenure::api::convert::{self, Kind};
 use tenure::api::metrics::Metrics;
 use tenure::edge::{Edge, Requests};
-use tenure::keyspace::{Attach, Command, EdgeId, Event, Keyspace, Wait};
+use tenure::keyspace::{Attach, Command, EdgeId, Event, Keyspace, PoolOptions, PoolUuid};
 use tenure_client::wire::Problem;
 use tenure_cluster::{Cluster, Config, Heard, entry};
 use tokio::runtime::Runtime;
@@ -154,11 +154,24 @@ fn wire_samples() -> Vec<Sample> {
         {"owner": "o", "token": "t", "ttl_ms": 30_000, "create": true, "note": "n"}});
     let batch = json!({"commands": [{"command": "OP", "key": "b", "operation": "ACQUIRE",
         "args": {"owner": "o", "token": "t", "create": true}}, {"command": "GET", "key": "b"}]});
+    let pool = json!({"commands": [{"command": "CREATE", "key": "p", "type": "pool", "options": {"size": 9}},
+        {"command": "OP", "key": "p", "operation": "ACQUIRE", "args": {"identity": "i", "token": "t", "unix_ms": 7}},
+        {"command": "OP", "key": "p", "operation": "RENEW", "args": {"token": "t", "unix_ms": 8}},
+        {"command": "OP", "key": "p", "operation": "BREAK", "args": {"id": 0, "reason": "r"}},
+        {"command": "GET", "key": "p"}]});
     vec![
         ("acquire", request("/v1/OP", "", &acquire.to_string())),
         ("batch", request("/v1/BATCH", "Tenure-Timeout-Ms: 60000\r\n", &batch.to_string())),
         ("scan-stale", request("/v1/SCAN?consistency=stale", "", r#"{"prefix":"k","limit":10}"#)),
         ("exists", request("/v1/EXISTS?consistency=linearizable", "Tenure-Timeout-Ms: 60000\r\n", r#"{"key":"k"}"#)),
+        (
+            "pool",
+            [
+                request("/v1/BATCH", "", &pool.to_string()),
+                request("/v1/OP", "", r#"{"key":"p","operation":"HOLDERS","args":{"all":true,"limit":9}}"#),
+            ]
+            .concat(),
+        ),
         ("status", b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()),
         (
             "chunked",
@@ -192,11 +205,9 @@ fn body(bytes: &[u8]) -> Verdict {
         return Verdict::of(convert::node_id(body).is_ok());
     }
     let Some(kind) = std::str::from_utf8(name).ok().and_then(Kind::named) else { return Verdict::Refused };
-    match convert::request(kind, body) {
+    match convert::request(kind, body, PoolUuid([0xff; 16])) {
         Ok(convert::Request::Write(command)) => logged(command),
-        Ok(convert::Request::Wait { ask, wait_ms }) => {
-            logged(Command::Wait(Wait { ask, wait_ms, attach: Attach::default() }))
-        }
+        Ok(convert::Request::Wait { ask, wait_ms }) => logged(ask.waiting(wait_ms, Attach::default())),
         Ok(convert::Request::Read(_)) => Verdict::Accepted,
         Err(invalid) => {
             assert!(!invalid.detail.is_empty());
@@ -220,6 +231,38 @@ fn keeps_the_rules(command: &Command) {
         Command::Wait(wait) => {
             key(&wait.ask.key);
             assert!((1..=86_400_000).contains(&wait.wait_ms));
+        }
+        Command::WaitSlot(wait) => {
+            keeps_the_rules(&Command::AcquireSlot(wait.ask.clone()));
+            assert!((1..=86_400_000).contains(&wait.wait_ms));
+        }
+        Command::AcquireSlot(ask) => {
+            key(&ask.key);
+            assert!((1..=256).contains(&ask.identity.len()) && ask.ttl_ms <= 31_536_000_000);
+            assert!(ask.unix_ms.is_none_or(|unix_ms| unix_ms < 1 << 53));
+        }
+        Command::CreatePool { key: own, options, uuid } => {
+            key(own);
+            assert_ne!(*uuid, PoolUuid::default(), "drawn");
+            let PoolOptions { size, first, quarantine_ms, release_quarantine_ms, ttl_ms_min, ttl_ms_max, .. } =
+                *options;
+            assert!((1..=65_536).contains(&size) && u64::from(first) + u64::from(size) <= 1 << 32);
+            assert!(quarantine_ms <= 86_400_000 && release_quarantine_ms <= 86_400_000);
+            assert!(1 <= ttl_ms_min && ttl_ms_min <= ttl_ms_max && ttl_ms_max <= 31_536_000_000);
+        }
+        Command::RenewSlot { key: own, fence: of, ttl_ms, unix_ms, .. } => {
+            key(own);
+            fence(of);
+            assert!(*ttl_ms <= 31_536_000_000 && *unix_ms < 1 << 53);
+        }
+        Command::BreakSlot { key: own, reason, fence: of, .. } => {
+            key(own);
+            fence(of);
+            assert!((1..=1024).contains(&reason.len()));
+        }
+        Command::Resize { key: own, size } => {
+            key(own);
+            assert!((1..=65_536).contains(size));
         }
         Command::AllOrNothing(commands) => {
             assert!((1..=1000).contains(&commands.len()));
@@ -278,6 +321,16 @@ fn body_samples() -> Vec<Sample> {
     ]});
     let all = json!({"owner": "o", "token": "t", "ttl_ms": 30_000, "wait_ms": 0, "create": true, "note": "n",
         "min_hold_ms": 1, "delay_ms": 2, "once": true});
+    let options = json!({"size": 65_536, "first": 4_294_901_760_u64, "quarantine_ms": 0, "release_quarantine_ms": 5,
+        "ttl_ms_min": 1, "ttl_ms_max": 31_536_000_000_u64, "on_conflict": "reject"});
+    let slot = json!({"identity": "é", "token": "t", "ttl_ms": 30_000, "avoid": 3, "unix_ms": 1_796_000_000_000_u64,
+        "wait_ms": 5, "note": "n", "once": true});
+    let pools = json!({"commands": [
+        {"command": "CREATE", "key": "a", "type": "pool"},
+        {"command": "CREATE", "key": "b", "type": "pool", "options": {"size": 1}},
+        {"command": "OP", "key": "a", "operation": "ACQUIRE", "args": {"identity": "i", "token": "t"}},
+        {"command": "OP", "key": "a", "operation": "BREAK", "args": {"id": 0, "reason": "r"}},
+    ]});
     [
         (
             "create",
@@ -295,6 +348,13 @@ fn body_samples() -> Vec<Sample> {
         ("scan", "SCAN\n{\"prefix\":\"a\",\"limit\":1000,\"cursor\":\"ab\"}".to_owned()),
         ("batch", format!("BATCH\n{items}")),
         ("replace", "replace\n{\"node_id\":3}".to_owned()),
+        ("create-pool", format!("CREATE\n{}", json!({"key": "k", "type": "pool", "options": options}))),
+        ("acquire-slot", op("ACQUIRE", slot)),
+        ("renew-slot", op("RENEW", json!({"token": "t", "ttl_ms": 40_000, "unix_ms": 1_796_000_000_000_u64}))),
+        ("break-slot", op("BREAK", json!({"id": 3, "reason": "é"}))),
+        ("resize", op("RESIZE", json!({"size": 65_536}))),
+        ("holders", op("HOLDERS", json!({"id": 3, "all": true, "limit": 1_000, "cursor": 2}))),
+        ("batch-pools", format!("BATCH\n{pools}")),
     ]
     .into_iter()
     .map(|(name, text)| (name, text.into_bytes()))

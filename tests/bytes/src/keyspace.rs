@@ -5,7 +5,8 @@
 
 use tenure::api::convert;
 use tenure::keyspace::{
-    Acquire, Attach, Command, EdgeId, Event, Key, Keyspace, LeaseOptions, Reply, TokenHash, Wait, token_hash,
+    Acquire, AcquireSlot, Attach, Command, EdgeId, Event, Holders, Key, Keyspace, LeaseOptions, OnConflict,
+    PoolOptions, PoolUuid, Reply, TokenHash, Wait, WaitSlot, token_hash,
 };
 use tenure_cluster::{Moment, Position, ReadAt, Stamp, StateMachine, entry};
 
@@ -82,6 +83,46 @@ fn wait(key: &str, token: &str, request: u64) -> Command {
     Command::Wait(Wait { ask, wait_ms: 600_000, attach: attach(request) })
 }
 
+/// An ACQUIRE of an identity's slot, by a token that is named as the identity.
+fn acquire_slot(key: &str, identity: &str, avoid: Option<u32>) -> AcquireSlot {
+    AcquireSlot {
+        key: key.into(),
+        identity: identity.into(),
+        token: token_hash(key, identity),
+        ttl_ms: 30_000,
+        avoid,
+        unix_ms: Some(1_796_000_000_000),
+        note: Some("n".into()),
+        once: true,
+    }
+}
+
+/// A pool of so many slots.
+fn create_pool(key: &str, size: u32) -> Command {
+    let options = PoolOptions {
+        size,
+        first: 5,
+        quarantine_ms: 60_000,
+        release_quarantine_ms: 7,
+        ttl_ms_min: 1_000,
+        ttl_ms_max: 90_000,
+        on_conflict: OnConflict::Takeover,
+    };
+    Command::CreatePool { key: key.into(), options, uuid: PoolUuid([7; 16]) }
+}
+
+/// An anonymous slot, by a token that is named as the owner.
+fn acquire_anonymous(key: &str, owner: &str) -> Command {
+    let Command::Acquire(ask) = acquire(key, 30_000) else { unreachable!() };
+    let token = token_hash(key, owner);
+    Command::Acquire(Acquire { owner: owner.into(), token, create: false, min_hold_ms: None, ..ask })
+}
+
+fn renew_slot(key: &str, identity: &str, unix_ms: u64) -> Command {
+    let token = token_hash(key, identity);
+    Command::RenewSlot { key: key.into(), token, ttl_ms: 40_000, fence: None, unix_ms }
+}
+
 /// One of each.
 fn commands() -> Vec<(&'static str, Command)> {
     let key = || Key::from("k");
@@ -114,7 +155,35 @@ fn commands() -> Vec<(&'static str, Command)> {
                 Command::Release { key: "n".into(), token: token_hash("n", "t"), fence: None },
             ]),
         ),
+        ("create-pool", create_pool("p", 3)),
+        ("acquire-slot", Command::AcquireSlot(acquire_slot("p", "i", None))),
+        ("avoid-slot", Command::AcquireSlot(acquire_slot("p", "i", Some(5)))),
+        ("renew-slot", renew_slot("p", "i", 1_796_000_000_001)),
+        ("takeover", {
+            let token = token_hash("p", "again");
+            Command::AcquireSlot(AcquireSlot { token, ..acquire_slot("p", "i", None) })
+        }),
+        ("lost-slot", renew_slot("p", "i", 1)),
+        ("anonymous", acquire_anonymous("p", "o")),
+        (
+            "held-slot",
+            Command::Batch(vec![
+                Command::Held { key: "p".into(), token: Some(token_hash("p", "o")) },
+                Command::Get { key: "p".into() },
+            ]),
+        ),
+        ("resize", Command::Resize { key: "p".into(), size: 1 }),
+        ("wait-slot", wait_slot("p", "w", 11)),
+        ("break-slot", Command::BreakSlot { key: "p".into(), id: 6, reason: "r".into(), grace_ms: 9, fence: None }),
+        ("break-no-slot", Command::Break { key: "p".into(), reason: "r".into(), grace_ms: 9, fence: None }),
+        ("slot-of-lease", Command::AcquireSlot(acquire_slot("k", "i", None))),
     ]
+}
+
+/// An ACQUIRE of an identity's slot that waits.
+fn wait_slot(key: &str, identity: &str, request: u64) -> Command {
+    let ask = acquire_slot(key, identity, None);
+    Command::WaitSlot(WaitSlot { ask, wait_ms: 600_000, attach: attach(request) })
 }
 
 fn saved(keyspace: &Keyspace) -> Vec<u8> {
@@ -158,6 +227,39 @@ fn lines() -> Keyspace {
     keyspace
 }
 
+/// Pools with slots in every state: held, by whom and by nobody in particular, taken over, in quarantine, kept for
+/// their own, given up, beyond the end, waited for.
+fn pools() -> Keyspace {
+    let mut keyspace = lines();
+    let mut events = Vec::new();
+    let mut apply = |index: u64, command| drop(keyspace.apply(&moment(1_000 * index, index), command, &mut events));
+    let slot = |identity: &str, avoid| Command::AcquireSlot(acquire_slot("p", identity, avoid));
+    let release = |identity: &str| Command::Release { key: "p".into(), token: token_hash("p", identity), fence: None };
+    apply(17, create_pool("p", 7));
+    apply(18, slot("a", None));
+    let token = token_hash("p", "again");
+    apply(19, Command::AcquireSlot(AcquireSlot { token, ..acquire_slot("p", "a", None) }));
+    apply(20, slot("b", None));
+    apply(21, release("b"));
+    apply(22, slot("c", None));
+    apply(23, slot("c", Some(7)));
+    apply(24, slot("d", None));
+    apply(25, Command::BreakSlot { key: "p".into(), id: 9, reason: "why".into(), grace_ms: 0, fence: None });
+    apply(26, acquire_anonymous("p", "e"));
+    apply(27, slot("f", None));
+    apply(28, Command::BreakSlot { key: "p".into(), id: 11, reason: "why".into(), grace_ms: 60_000, fence: None });
+    apply(29, Command::Resize { key: "p".into(), size: 4 });
+    apply(30, create_pool("small", 1));
+    apply(31, acquire_anonymous("small", "o"));
+    apply(32, wait_slot("small", "first", 5));
+    apply(33, wait_slot("small", "second", 6));
+    apply(34, create_pool("ended", 1));
+    apply(35, Command::AcquireSlot(AcquireSlot { ttl_ms: 1, ..acquire_slot("ended", "i", None) }));
+    apply(36, create_pool("new", 65_536));
+    keyspace.advance(&moment(37_000, 37), &mut events);
+    keyspace
+}
+
 /// Whatever is asked of it is answered, and what it is then can be saved and loaded.
 fn is_workable(mut keyspace: Keyspace, extra: Option<Command>) {
     let mut events: Vec<Event> = Vec::new();
@@ -180,6 +282,20 @@ fn is_workable(mut keyspace: Keyspace, extra: Option<Command>) {
 fn asked(keyspace: &Keyspace, at: ReadAt) {
     let _ = keyspace.held("k", Some(token()), at);
     let _ = keyspace.check("k", 1, at);
+    for key in ["k", "p", "small"] {
+        let _ = keyspace.key_type(key, at);
+        let _ = keyspace.held(key, None, at);
+        for which in [
+            Holders { all: true, limit: 1_000, ..Holders::default() },
+            Holders { id: Some(5), ..Holders::default() },
+            Holders { cursor: Some(5), limit: 1, ..Holders::default() },
+        ] {
+            if let Ok(Ok(page)) = keyspace.holders(key, &which, at) {
+                convert::holders(&page, at.now).unwrap();
+            }
+        }
+    }
+    let _ = keyspace.pools().count();
     let _ = keyspace.exists("k", at);
     let _ = keyspace.key_ttl("k", at);
     if let Ok(view) = keyspace.get("k", at) {
@@ -199,14 +315,19 @@ fn state(bytes: &[u8]) -> Verdict {
 }
 
 fn state_samples() -> Vec<Sample> {
-    vec![("empty", saved(&Keyspace::default())), ("small", saved(&small())), ("lines", saved(&lines()))]
+    vec![
+        ("empty", saved(&Keyspace::default())),
+        ("small", saved(&small())),
+        ("lines", saved(&lines())),
+        ("pools", saved(&pools())),
+    ]
 }
 
 fn command(bytes: &[u8]) -> Verdict {
     let Ok(command) = entry::decode_command::<Keyspace>(bytes) else { return Verdict::Refused };
     let again = entry::encode_command::<Keyspace>(&command).unwrap();
     assert_eq!(entry::decode_command::<Keyspace>(&again).unwrap(), command);
-    is_workable(lines(), Some(command));
+    is_workable(pools(), Some(command));
     Verdict::Accepted
 }
 

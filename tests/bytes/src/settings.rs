@@ -151,7 +151,7 @@ fn guard_samples() -> Vec<Sample> {
         ("end", Frame::End),
         ("started", Frame::Started { pid: 4_000_000 }),
         ("refused", Frame::Refused { errno: 11 }),
-        ("stopped", Frame::Stopped { had_terminal: true }),
+        ("stopped", Frame::Stopped { asked: true }),
         ("too-late", Frame::TooLate),
         ("exited", Frame::Ended { ended: Ended::Exited(255), unrenewed: false }),
         ("signalled", Frame::Ended { ended: Ended::Signalled(64), unrenewed: true }),

@@ -76,6 +76,8 @@ async fn played(plan: &Plan, ledger: &Ledger) -> Outcome {
 
     let calls = clients.notes.calls.lock().unwrap().clone();
     ledger.acknowledged(&calls);
+    ledger.told(&clients.notes.told.lock().unwrap());
+    ledger.shown(&clients.notes.shown.lock().unwrap());
     ledger.without_effect(&clients.notes.without_effect.lock().unwrap());
     calls.iter().filter_map(counted).for_each(|what| coverage.fired(what));
     ledger.timed(&calls, plan.shape.longest_election_ms());
@@ -86,12 +88,9 @@ async fn played(plan: &Plan, ledger: &Ledger) -> Outcome {
     violations.extend(crossed.violations.into_iter().map(of_history));
     coverage.add("keys_cross_checked", crossed.judged as u64);
     coverage.add("keys_too_long", crossed.too_long as u64);
-    let broken = |law: &str| {
-        let law = law.to_owned();
-        move |detail| Violation { law: law.clone(), detail }
-    };
-    violations.extend(beliefs::overlaps(&clients.notes).into_iter().map(broken("OneHolder")));
-    violations.extend(late.into_iter().map(broken("Recovers")));
+    let broken = |(law, detail): (&str, String)| Violation { law: law.to_owned(), detail };
+    violations.extend(beliefs::overlaps(&clients.notes, &ledger.overridden()).into_iter().map(broken));
+    violations.extend(late.into_iter().map(|line| ("Recovers", line)).map(broken));
     for (what, times) in ledger.counts().into_iter().chain([("stalled", runtime::stalls())]) {
         if times > 0 {
             coverage.add(what, times);

@@ -75,11 +75,13 @@ impl<'a> Row<'a> {
             }
             // What this try came to says nothing of an earlier one that may have had its effect, or have it yet.
             Tried::Over(error) => {
+                // Something else answers there; a node may at the next.
+                let elsewhere = matches!(error, CallError::Protocol { .. });
                 let outcome = Err(match self.doubt.take() {
                     Some(detail) => CallError::OutcomeUnknown { detail },
                     None => error,
                 });
-                return Step::End { outcome, elsewhere: false };
+                return Step::End { outcome, elsewhere };
             }
             Tried::Without(Without { detail, why, leader }) => {
                 self.without[index] = Some((why, detail));

@@ -7,8 +7,8 @@ use crate::fake::{Act, Fake, black_hole, nowhere, uri};
 use crate::time::HostClock;
 use crate::wire::{AcquireArgs, Create, Get, Op, RenewArgs};
 
-/// For nodes that hang, so that the test is over soon.
-const SHORT: Duration = Duration::from_millis(400);
+/// For nodes that hang, so that the test is over soon; long enough for a try on a loaded machine.
+const SHORT: Duration = Duration::from_secs(1);
 
 fn client(uri: &Uri) -> Client {
     let options =
@@ -96,7 +96,8 @@ async fn unavailable_is_retried_for_any_command() {
 
 #[tokio::test]
 async fn unavailable_to_the_end_is_safe_to_repeat_unless_a_try_was_in_doubt() {
-    let limit = Duration::from_millis(300);
+    // Long enough for a second try on a loaded machine.
+    let limit = Duration::from_secs(2);
     let node = Fake::start([Act::problem(503, "unavailable")]).await;
     let error = client(&node.uri()).call_within(&acquire(), limit, limit).await.unwrap_err();
     assert!(matches!(&error, CallError::Unavailable { detail } if detail.contains("told so")), "{error:?}");
@@ -109,7 +110,7 @@ async fn unavailable_to_the_end_is_safe_to_repeat_unless_a_try_was_in_doubt() {
 async fn without_a_leader_a_write_is_told_that_nothing_happened() {
     let nodes = [Fake::start([Act::Leaderless]).await, Fake::start([Act::Leaderless]).await];
     let client = client(&uri(&[&nodes[0].address, &nodes[1].address]));
-    let call = Duration::from_secs(1);
+    let call = Duration::from_secs(3);
     for error in [
         client.call_within(&create(), call, call).await.unwrap_err(),
         client.call_within(&acquire(), call, call).await.unwrap_err(),
@@ -117,21 +118,22 @@ async fn without_a_leader_a_write_is_told_that_nothing_happened() {
         assert!(matches!(error, CallError::Unavailable { .. }), "{error:?}");
     }
     let told: Vec<u64> = nodes.iter().flat_map(Fake::seen).map(|seen| seen.timeout_ms.unwrap()).collect();
-    assert!(told.iter().all(|ms| (1..=1000).contains(ms)), "{told:?}");
-    assert!(told[0] > 900, "a command that must not be repeated has the whole time: {told:?}");
+    assert!(told.iter().all(|ms| (1..=3000).contains(ms)), "{told:?}");
+    // Its share were half.
+    assert!(told[0] > 2000, "a command that must not be repeated has the whole time: {told:?}");
 }
 
 #[tokio::test]
 async fn a_refused_connection_costs_only_the_way_to_the_next_endpoint() {
     let node = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
-    let client = client(&uri(&[&nowhere().await, &node.address]));
+    let client = client(&uri(&[&nowhere(), &node.address]));
     assert!(client.call(&create()).await.unwrap().answer.is_true());
     assert_eq!(client.inner.preferred.load(Ordering::Relaxed), 1, "the next call begins where this one ended");
 }
 
 #[tokio::test]
 async fn nothing_listens() {
-    let (a, b) = (nowhere().await, nowhere().await);
+    let (a, b) = (nowhere(), nowhere());
     let error = client(&uri(&[&a, &b])).call(&create()).await.unwrap_err();
     let endpoints = format!("{a} (connection refused), {b} (connection refused)");
     assert_eq!(error.to_string(), format!("no node at {endpoints}: start one with `tenure serve`"));
@@ -142,7 +144,7 @@ async fn nothing_listens() {
 async fn an_endpoint_that_swallows_packets_leaves_room_for_the_others() {
     let (hole, _queue, _listener) = black_hole().await;
     let node = Fake::start([Act::ok(r#"{"result":true}"#)]).await;
-    let client = client(&uri(&[&hole, &nowhere().await, &node.address]));
+    let client = client(&uri(&[&hole, &nowhere(), &node.address]));
     // Never repeated: without a connection it surely had no effect.
     let answered = client.call_within(&create(), 3 * SHORT, 3 * SHORT).await.unwrap();
     assert!(answered.answer.is_true() && !answered.repeated);
@@ -152,7 +154,7 @@ async fn an_endpoint_that_swallows_packets_leaves_room_for_the_others() {
 #[tokio::test]
 async fn nobody_can_be_connected_to() {
     let (hole, _queue, _listener) = black_hole().await;
-    let gone = nowhere().await;
+    let gone = nowhere();
     let error = client(&uri(&[&hole, &gone])).call_within(&create(), SHORT, SHORT).await.unwrap_err();
     let CallError::Unreachable { endpoints } = &error else { panic!("{error:?}") };
     assert!(endpoints.contains(&format!("{hole} (no connection within")), "{endpoints}");
@@ -219,7 +221,7 @@ async fn a_node_that_goes_away_is_left() {
 
 #[tokio::test]
 async fn all_that_cannot_serve_are_named_with_their_reasons() {
-    let (a, b) = (Fake::start([Act::problem(503, "unavailable")]).await, nowhere().await);
+    let (a, b) = (Fake::start([Act::problem(503, "unavailable")]).await, nowhere());
     let error = client(&uri(&[&a.address, &b])).call_within(&create(), SHORT, SHORT).await.unwrap_err();
     let detail = format!("{}: told so; {b}: connection refused", a.address);
     assert_eq!(error, CallError::Unavailable { detail });

@@ -36,9 +36,26 @@ pub(super) const WORTH_A_TRY: Duration = Duration::from_millis(100);
 pub(super) struct Exchange {
     method: Method,
     pub path: String,
-    body: Bytes,
+    body: Content,
     pub repeat: Repeat,
     bare: bool,
+}
+
+/// What a try sends.
+enum Content {
+    /// The same each time.
+    Fixed(Bytes),
+    /// Made for each try.
+    Afresh(Box<dyn Fn() -> Bytes + Send + Sync>),
+}
+
+impl Content {
+    fn bytes(&self) -> Bytes {
+        match self {
+            Content::Fixed(bytes) => bytes.clone(),
+            Content::Afresh(make) => make(),
+        }
+    }
 }
 
 /// Tells a node how long its answer is waited for: what it cannot order by then it refuses, instead of leaving us in doubt.
@@ -46,12 +63,21 @@ const TIMEOUT_MS: HeaderName = HeaderName::from_static("tenure-timeout-ms");
 
 impl Exchange {
     pub fn command(command: &str, body: Bytes, repeat: Repeat) -> Exchange {
+        Exchange::made(command, Content::Fixed(body), repeat)
+    }
+
+    /// A command whose body is made for each try.
+    pub fn afresh(command: &str, make: Box<dyn Fn() -> Bytes + Send + Sync>, repeat: Repeat) -> Exchange {
+        Exchange::made(command, Content::Afresh(make), repeat)
+    }
+
+    fn made(command: &str, body: Content, repeat: Repeat) -> Exchange {
         Exchange { method: Method::POST, path: format!("/v1/{command}"), body, repeat, bare: false }
     }
 
     pub fn page(path: &str) -> Exchange {
         let (method, path) = (Method::GET, path.to_owned());
-        Exchange { method, path, body: Bytes::new(), repeat: Repeat::Read, bare: true }
+        Exchange { method, path, body: Content::Fixed(Bytes::new()), repeat: Repeat::Read, bare: true }
     }
 
     /// How long a try waits for its answer once the body left.
@@ -104,12 +130,14 @@ impl Transport {
     /// One try.
     pub async fn attempt(&self, endpoint: &Endpoint, exchange: &Exchange, budget: Budget) -> Tried {
         let left = Arc::new(AtomicBool::new(false));
+        let body = exchange.body.bytes();
+        let is_bodiless = body.is_empty();
         let request = hyper::Request::builder()
             .method(exchange.method.clone())
             .uri(format!("http://{endpoint}{}", exchange.path))
             .header(header::CONTENT_TYPE, "application/json")
             .header(TIMEOUT_MS, exchange.patience_ms(budget))
-            .body(Watched { body: Full::new(exchange.body.clone()), left: Arc::clone(&left) });
+            .body(Watched { body: Full::new(body), left: Arc::clone(&left) });
         let request = match request {
             Ok(request) => request,
             Err(error) => {
@@ -134,9 +162,7 @@ impl Transport {
             Ok(Ok(tried)) => return tried,
             Ok(Err(trouble)) => trouble,
             // Of an empty body nobody knows whether it left.
-            Err(_) if has_left() || exchange.body.is_empty() => {
-                (format!("no answer within {} ms", waited.as_millis()), Why::NoWay)
-            }
+            Err(_) if has_left() || is_bodiless => (format!("no answer within {} ms", waited.as_millis()), Why::NoWay),
             Err(_) => (format!("no connection within {} ms", waited.as_millis()), Why::NoWay),
         };
         if has_left() { Tried::InDoubt { detail } } else { Tried::Without(Without { detail, why, leader: None }) }

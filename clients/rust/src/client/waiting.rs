@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use super::attempt::Tried;
 use super::row::{Round, Row, Step};
 use super::transport::{Budget, Exchange};
-use super::{Answered, CallError, Client};
+use super::{Answered, CallError, Client, body};
 use crate::uri::Endpoint;
 use crate::wire::{Answer, Request, WAIT_MS_MAX, reason};
 
@@ -89,9 +89,7 @@ impl Client {
         let exchange = |left: Duration| {
             let ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).clamp(1, WAIT_MS_MAX);
             let request = request(ms);
-            let body =
-                serde_json::to_vec(&request).map_err(|error| CallError::Request { detail: error.to_string() })?;
-            Ok::<_, CallError>(Exchange::command(R::COMMAND, body.into(), request.repeat()))
+            Ok::<_, CallError>(Exchange::command(R::COMMAND, body(&request)?, request.repeat()))
         };
         let mut line = Line::new(self);
         loop {
@@ -250,7 +248,7 @@ impl<'a> Line<'a> {
     /// Of a try that another one has followed only a grant counts.
     fn late(&mut self, tried: Tried) -> Option<Answered> {
         match tried {
-            Tried::Answered { mut answered, .. } if answered.answer.is_true() || answered.answer.yours() => {
+            Tried::Answered { mut answered, .. } if answered.answer.grants() => {
                 answered.repeated = true;
                 Some(answered)
             }

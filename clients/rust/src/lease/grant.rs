@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::attempt::{Asked, Attempt};
+use super::attempt::{Asked, Attempt, renew};
+use crate::asking::may_pass;
 use crate::client::{Backoff, CallError, Client};
-use crate::time::Boottime;
-use crate::wire::{Answer, TTL_MS_DEFAULT, Token, reason};
+use crate::renewal::{Outcome, Renew, Renewed};
+use crate::time::{Boottime, own_deadline};
+use crate::wire::{Answer, Code, TTL_MS_DEFAULT, Token, reason};
 
 /// How to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +165,7 @@ impl Grant {
                 (Ok(Asked::Held(grant)), _) => return Ok(Acquired::Held(grant)),
                 (Ok(Asked::NotHeld(_)), Some(pause)) if pause < left => tokio::time::sleep(pause).await,
                 (Ok(Asked::NotHeld(not_held)), _) => {
-                    return Ok(Acquired::NotHeld(NotHeld { in_doubt: attempt.in_doubt, ..not_held }));
+                    return Ok(Acquired::NotHeld(NotHeld { in_doubt: attempt.in_doubt(), ..not_held }));
                 }
                 // No proof of a grant: while there is time, asking again says what became of it.
                 (Err(AcquireError::Call(error)), _) if may_pass(&error) && !left.is_zero() => {
@@ -190,8 +192,38 @@ fn pause(not_held: &NotHeld, acquire: &Acquire, pauses: &mut Backoff) -> Option<
     }
 }
 
-fn may_pass(error: &CallError) -> bool {
-    matches!(error, CallError::Unreachable { .. } | CallError::Unavailable { .. } | CallError::OutcomeUnknown { .. })
+impl Renew for Grant {
+    async fn renew(&self, client: &Client, call: Duration, one_try: Duration) -> Outcome {
+        let trouble = match client.call_within(&renew(self), call, one_try).await {
+            Ok(answered) if answered.answer.is_true() => match answered.answer.ttl_ms() {
+                Some(ttl_ms) => {
+                    let next = answered.sent.after(Duration::from_millis(self.ttl_ms / 3));
+                    let deadline = own_deadline(answered.sent, ttl_ms);
+                    return Outcome::Ok(Renewed { deadline, next, ttl_raised: false, floor_unix_ms: None });
+                }
+                None => format!("{} renewed without saying ttl_ms", answered.endpoint),
+            },
+            Ok(answered) => {
+                let reason = answered.answer.reason().unwrap_or(reason::NOT_HELD).to_owned();
+                return Outcome::Lost { reason, detail: answered.answer.detail().map(str::to_owned) };
+            }
+            // An OP needs its key: the grant went with it.
+            Err(CallError::Refused(problem)) if problem.is(Code::NoSuchKey) || problem.is(Code::WrongType) => {
+                return Outcome::Lost { reason: reason::DELETED.to_owned(), detail: Some(problem.detail) };
+            }
+            Err(error) => error.to_string(),
+        };
+        Outcome::Retry { trouble }
+    }
+
+    fn named(&self) -> (&str, u64) {
+        (&self.key, self.fence)
+    }
+
+    fn first(&self) -> Boottime {
+        // From the deadline, not from now: a grant may have waited for being kept.
+        self.deadline.before(2 * Duration::from_millis(self.ttl_ms / 3))
+    }
 }
 
 /// `host:pid`.

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::attempt::{Attempt, fresh_token, incomplete};
+use super::attempt::{Attempt, fresh_token, incomplete, no_lease, renew};
 use super::grant::{Acquire, AcquireError, Acquired, Grant, NotHeld};
 use super::{Lease, Lost, LostBy, release};
 use crate::client::{Answered, CallError, Client};
@@ -95,12 +95,23 @@ async fn at_once(
         unproved.in_doubt = answered.repeated;
         return Ok(not_all(&answered, keys));
     };
+    if let Some((key, _)) = keys.iter().zip(&answers).find(|(_, answer)| answer.of_pool()) {
+        // Now, and not by the drop: whoever mixed them up may end with this.
+        // A token of the caller's keeps what it had before.
+        let ours = keys.iter().zip(&answers).filter(|(_, answer)| own || !answer.yours()).map(|(key, _)| key);
+        if let Err(error) = client.call(&ByToken(releases(ours, token))).await {
+            tracing::warn!(key, %error, "a slot that was taken for a lease ends by its ttl");
+        } else {
+            unproved.in_doubt = false;
+        }
+        return Err(no_lease(key));
+    }
     let mut grants = grants(&answered, &answers, keys, token, acquire.ttl_ms)?;
     let is_over = |grant: &Grant| client.clock().now() >= grant.deadline;
     if answers.iter().any(Answer::yours) || grants.iter().any(is_over) {
         let mut batch = Batch::all_or_nothing();
         for grant in &grants {
-            put(&mut batch, super::renewal::renew(grant))?;
+            put(&mut batch, renew(grant))?;
         }
         let proof = client.call(&ByToken(batch)).await?;
         let Some(answers) = self::answers(&proof, keys.len())? else { return Ok(not_all(&proof, keys)) };
@@ -314,17 +325,22 @@ impl Drop for Unproved<'_> {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut batch = Batch::default();
-        for key in self.keys {
-            let release = Op::new(key.clone(), ReleaseArgs { token: self.token.clone(), fence: None });
-            // It does not fail: the same was written before.
-            let _ = batch.push(&release);
-        }
-        let client = self.client.clone();
+        let (client, batch) = (self.client.clone(), releases(self.keys.iter(), self.token));
         runtime.spawn(async move {
             if let Err(error) = client.call(&ByToken(batch)).await {
                 tracing::debug!(%error, "grants in doubt were not given back");
             }
         });
     }
+}
+
+/// RELEASE of whatever `token` holds of `keys`.
+fn releases<'a>(keys: impl Iterator<Item = &'a String>, token: &Token) -> Batch {
+    let mut batch = Batch::default();
+    for key in keys {
+        let release = Op::new(key.clone(), ReleaseArgs { token: token.clone(), fence: None });
+        // It does not fail: the same was written before.
+        let _ = batch.push(&release);
+    }
+    batch
 }

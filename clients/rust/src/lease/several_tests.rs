@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::time::Duration;
+
 use super::*;
 use crate::fake::{Act, Fake};
 use crate::wire::Code;
@@ -112,13 +114,13 @@ async fn waiting_takes_them_in_the_order_of_their_bytes() {
 
 #[tokio::test]
 async fn while_one_is_waited_for_the_others_are_renewed_and_given_back_in_the_end() {
-    let short = r#"{"result":true,"fence":7,"ttl_ms":300}"#;
+    let short = r#"{"result":true,"fence":7,"ttl_ms":3000}"#;
     let told = Arc::new(tokio::sync::Notify::new());
     let waits = Act::When(Arc::clone(&told), r#"{"result":false,"reason":"deleted"}"#.to_owned());
     let node = Fake::start([Act::ok(short), Act::ok(short), waits, Act::ok(short)]).await;
     let client = Client::new(&node.uri());
     let acquiring = {
-        let (client, acquire) = (client.clone(), Acquire { ttl_ms: 300, ..waiting() });
+        let (client, acquire) = (client.clone(), Acquire { ttl_ms: 3000, ..waiting() });
         tokio::spawn(async move { Grant::acquire_all(&client, &keys(), acquire).await })
     };
     // Asked for and proved; the second asked for; the first renewed, twice.
@@ -137,13 +139,13 @@ async fn while_one_is_waited_for_the_others_are_renewed_and_given_back_in_the_en
 #[tokio::test]
 async fn one_that_is_lost_ends_the_wait_for_the_others() {
     let node = Fake::start([
-        Act::ok(r#"{"result":true,"fence":7,"ttl_ms":300}"#),
-        Act::ok(r#"{"result":true,"fence":7,"ttl_ms":300}"#),
+        Act::ok(r#"{"result":true,"fence":7,"ttl_ms":3000}"#),
+        Act::ok(r#"{"result":true,"fence":7,"ttl_ms":3000}"#),
         Act::Hang,
         Act::ok(r#"{"result":false,"reason":"broken","detail":"deploy"}"#),
     ])
     .await;
-    let acquire = Acquire { ttl_ms: 300, ..waiting() };
+    let acquire = Acquire { ttl_ms: 3000, ..waiting() };
     let acquired = Grant::acquire_all(&Client::new(&node.uri()), &keys(), acquire).await.unwrap();
     assert!(matches!(acquired, AcquiredAll::NotHeld { key, why } if key == "a" && why.reason == "broken"));
 }
@@ -159,9 +161,9 @@ async fn a_guard_of_several_tells_which_is_lost_and_gives_all_back() {
     assert_eq!(node.seen()[1].body["commands"][1]["args"]["fence"], 8);
 
     let lost = r#"{"result":false,"reason":"expired"}"#;
-    let brief = BOTH.replace("30000}]", "300}]");
+    let brief = BOTH.replace("30000}]", "3000}]");
     let node = Fake::start([Act::ok(&brief), Act::ok(lost)]).await;
-    let acquire = Acquire { ttl_ms: 300, ..Acquire::default() };
+    let acquire = Acquire { ttl_ms: 3000, ..Acquire::default() };
     let AcquiredAll::Held(leases) = Leases::acquire_all(&Client::new(&node.uri()), &keys(), acquire).await.unwrap()
     else {
         panic!()

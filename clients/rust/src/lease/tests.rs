@@ -2,28 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::*;
 use crate::client::Options;
-use crate::fake::{Act, Fake, nowhere, uri};
-use crate::time::{HostClock, own_deadline};
-
-/// A clock that moves when told to.
-#[derive(Default)]
-struct HandClock(AtomicU64);
-
-impl HandClock {
-    fn advance(&self, ms: u64) {
-        self.0.fetch_add(ms * 1_000_000, Ordering::SeqCst);
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Boottime {
-        Boottime { ns: self.0.load(Ordering::SeqCst) }
-    }
-}
+use crate::fake::{Act, Fake, HandClock, nowhere, uri};
+use crate::time::{Clock, HostClock, own_deadline};
 
 fn client(node: &Fake, clock: Arc<dyn Clock>) -> Client {
     Client::with(&node.uri(), Options::default(), clock)
@@ -118,7 +103,7 @@ async fn trouble_is_retried_and_is_no_loss() {
 async fn a_cluster_without_a_leader_is_asked_until_it_has_one() {
     let clock = Arc::new(HandClock::default());
     let away = || Act::problem(503, "unavailable");
-    let gone = nowhere().await;
+    let gone = nowhere();
     let node = Fake::start([Act::ok(GRANTED), away(), away(), away(), Act::ok(RENEWED)]).await;
     let client = Client::with(&uri(&[&gone, &node.address]), Options::default(), clock.clone());
     let lease = held(Lease::acquire(&client, "k", Acquire::default()).await.unwrap());
@@ -231,7 +216,7 @@ async fn a_ttl_that_no_answer_can_meet_is_refused() {
 #[tokio::test]
 async fn no_node_is_an_error_at_once() {
     let options = Options { refused_timeout: Duration::ZERO, ..Options::default() };
-    let client = Client::with(&uri(&[&nowhere().await]), options, Arc::new(HostClock));
+    let client = Client::with(&uri(&[&nowhere()]), options, Arc::new(HostClock));
     let error = Lease::acquire(&client, "k", Acquire::default()).await.unwrap_err();
     assert!(matches!(error, AcquireError::Call(CallError::Unreachable { .. })), "{error:?}");
 }
@@ -261,6 +246,24 @@ async fn giving_back_goes_on_past_an_endpoint_that_hangs() {
     let (hangs, works) = (Fake::start([Act::Hang]).await, Fake::start([Act::ok(RELEASED)]).await);
     let client = Client::new(&uri(&[&hangs.address, &works.address]));
     let token = Token::random().unwrap();
-    let answered = give_back(&client, "k", &token, None, Duration::from_millis(600)).await.unwrap();
+    let answered = give_back(&client, "k", &token, None, Duration::from_secs(4)).await.unwrap();
     assert_eq!((answered.endpoint.as_str(), hangs.operations().len()), (works.address.as_str(), 1));
+}
+
+/// Any slot of a pool is asked for in the same words: it is not to stay held by who wanted a lease.
+#[tokio::test]
+async fn a_pool_is_no_lease() {
+    let slot = r#"{"result":{"id":0,"fence":7,"ttl_ms":30000,"identity":null,"pool":"u","first":0,"size":1,"floor_unix_ms":null}}"#;
+    let exhausted = r#"{"result":null,"reason":"exhausted","retry_after_ms":900}"#;
+    for (answers, asked) in [
+        (vec![Act::ok(slot), Act::ok(RELEASED)], vec!["ACQUIRE", "RELEASE"]),
+        (vec![Act::ok(exhausted)], vec!["ACQUIRE"]),
+    ] {
+        let node = Fake::start(answers).await;
+        let client = client(&node, Arc::new(HandClock::default()));
+        let error = Lease::acquire(&client, "ids", Acquire::default()).await.unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("wrong_type") && said.contains("ids is a pool, not a lease"), "{said}");
+        assert_eq!(node.operations(), asked);
+    }
 }

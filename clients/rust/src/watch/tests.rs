@@ -111,7 +111,7 @@ async fn it_goes_on_at_another_node_after_what_was_read_last() {
     let third =
         Node::start(vec![(stream(&[cut]), Then::Hang), (stream(&[("c-9.0.0", "granted", &granted("c"))]), Then::Hang)])
             .await;
-    let gone = nowhere().await;
+    let gone = nowhere();
     let mut watch =
         Watch::new(&client(&[&first.address, &second.address, &gone, &third.address]), Selection::default());
     assert!(

@@ -21,6 +21,12 @@ pub struct Event {
     /// Who holds, or held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// A pool: which slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
+    /// A pool: for which identity; `None`: anonymous.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// What a grant or a renewal gave, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,

@@ -7,12 +7,12 @@
 //!   counts as held only after a RENEW (a repeated copy may also outlive its caller: `once` refuses a used token);
 //! - RENEW and RELEASE with a `fence`: they touch that one grant or nothing. RENEW never shortens; the second RELEASE is
 //!   told `not_held`;
-//! - all else: never. A repeated DEL, EXPIRE, PERSIST or BREAK could undo what somebody did in between, a repeated CREATE
-//!   could not tell its own key from another's.
+//! - all else: never. A repeated DEL, EXPIRE, PERSIST, BREAK or RESIZE could undo what somebody did in between, a repeated
+//!   CREATE could not tell its own key from another's.
 
 use serde::{Deserialize, Serialize};
 
-use super::Token;
+use super::{PoolOptions, Token};
 
 /// May a request be sent again when an earlier copy could have reached a node?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +37,29 @@ pub trait Request: Serialize {
 /// CREATE.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Create {
+pub struct Create<O = LeaseOptions> {
     /// The key: 1..=1024 bytes.
     pub key: String,
-    /// `lease`.
+    /// `lease` or `pool`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its options.
+    /// Its options: [`LeaseOptions`] or [`PoolOptions`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<LeaseOptions>,
+    pub options: Option<O>,
+}
+
+impl Create {
+    /// CREATE of a lease.
+    pub fn lease(key: impl Into<String>, options: LeaseOptions) -> Create {
+        Create { key: key.into(), kind: "lease".to_owned(), options: Some(options) }
+    }
+}
+
+impl Create<PoolOptions> {
+    /// CREATE of a pool.
+    pub fn pool(key: impl Into<String>, options: PoolOptions) -> Create<PoolOptions> {
+        Create { key: key.into(), kind: "pool".to_owned(), options: Some(options) }
+    }
 }
 
 /// Options of a lease.
@@ -67,7 +81,7 @@ pub struct LeaseOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// Take the lease.
+    /// Take the lease, or a slot of the pool.
     Acquire,
     /// Keep it.
     Renew,
@@ -79,6 +93,10 @@ pub enum Operation {
     Break,
     /// Is this the live grant's fence?
     Check,
+    /// A pool gets another size.
+    Resize,
+    /// Who holds the slots of a pool?
+    Holders,
 }
 
 /// OP: an operation on one key.
@@ -286,7 +304,7 @@ key_commands! {
     Persist "PERSIST" Never;
 }
 
-impl Request for Create {
+impl<O: Serialize> Request for Create<O> {
     const COMMAND: &'static str = "CREATE";
 
     fn repeat(&self) -> Repeat {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::LeaseOptions;
+use super::pool::{KeyOptions, SlotCounts};
 
-/// GET: a lease, also a free one.
+/// GET: a lease, also a free one, or a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
@@ -13,7 +13,7 @@ pub struct Snapshot {
     /// `lease` or `pool`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// A non-expired grant exists.
+    /// A non-expired grant exists; of a pool: one at least.
     pub held: bool,
     /// Who holds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub acquirable_in_ms: u64,
     /// The options.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub options: Option<LeaseOptions>,
+    pub options: Option<KeyOptions>,
     /// Position of the key's last change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -54,6 +54,12 @@ pub struct Snapshot {
     /// The grant that ended last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<EndedGrant>,
+    /// A pool: its uuid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// A pool: how its slots stand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<SlotCounts>,
 }
 
 /// A grant that ended.

@@ -65,8 +65,8 @@ pub enum Frame {
     },
     /// From the guard: the job's first process was stopped.
     Stopped {
-        /// The job had the terminal, which is ours again.
-        had_terminal: bool,
+        /// Because it wanted the terminal and had it not. Otherwise the terminal is ours again.
+        asked: bool,
     },
     /// From the guard, instead of `Started`: TERM's time was over already.
     TooLate,
@@ -94,7 +94,7 @@ impl Frame {
             Self::Kill => (4, [0; 3]),
             Self::Started { pid } => (16, [pid.into(), 0, 0]),
             Self::Refused { errno } => (17, [errno.into(), 0, 0]),
-            Self::Stopped { had_terminal } => (18, [had_terminal.into(), 0, 0]),
+            Self::Stopped { asked } => (18, [asked.into(), 0, 0]),
             Self::TooLate => (19, [0; 3]),
             Self::Ended { ended: Ended::Exited(code), unrenewed } => (20, [code.into(), unrenewed.into(), 0]),
             Self::Ended { ended: Ended::Signalled(signal), unrenewed } => (21, [signal.into(), unrenewed.into(), 0]),
@@ -130,7 +130,7 @@ impl Frame {
             [4, 0, 0, 0] => Self::Kill,
             [16, 0, 0, 0] => Self::Started { pid: word(a)? },
             [17, 0, 0, 0] => Self::Refused { errno: word(a)? },
-            [18, 0, 0, 0] => Self::Stopped { had_terminal: a != 0 },
+            [18, 0, 0, 0] => Self::Stopped { asked: a != 0 },
             [19, 0, 0, 0] => Self::TooLate,
             [20, 0, 0, 0] => Self::Ended { ended: Ended::Exited(byte(a)?), unrenewed: b != 0 },
             [21, 0, 0, 0] => Self::Ended { ended: Ended::Signalled(byte(a)?), unrenewed: b != 0 },
@@ -153,8 +153,8 @@ mod tests {
             Frame::Kill,
             Frame::Started { pid: u32::MAX },
             Frame::Refused { errno: 11 },
-            Frame::Stopped { had_terminal: true },
-            Frame::Stopped { had_terminal: false },
+            Frame::Stopped { asked: true },
+            Frame::Stopped { asked: false },
             Frame::TooLate,
             Frame::Ended { ended: Ended::Exited(255), unrenewed: false },
             Frame::Ended { ended: Ended::Signalled(64), unrenewed: true },

@@ -40,8 +40,8 @@ pub enum StartError {
 pub enum Event {
     /// The job's first process was stopped.
     Stopped {
-        /// The job had the terminal, which is ours again.
-        had_terminal: bool,
+        /// Because it wanted the terminal and had it not. Otherwise the terminal is ours again.
+        asked: bool,
     },
     /// Nothing of the job is left.
     Ended {
@@ -64,24 +64,44 @@ pub struct Guard {
 
 impl Guard {
     /// Starts `command` under a guard; `program` is this binary. Stdin, stdout, stderr and all environment but
-    /// `environment` are inherited. The job gets the terminal if we are in its foreground.
+    /// `environment` are inherited. The job gets the terminal if we are in its foreground. `lock`: a file that stays locked
+    /// as long as something of the job is there.
+    ///
+    /// After an error the guard is gone. A job that it had begun to start is left: see [`end_descendants`].
     pub async fn start(
         program: &Path,
         command: &[OsString],
         environment: &[(&str, OsString)],
         limits: Limits,
         grace_ms: u64,
+        lock: Option<&Path>,
     ) -> Result<Self, StartError> {
         let door = Door::open()?;
         let owner = terminal::owner();
         let mut process = Command::new(program)
             .arg0("tenure")
             .args([GUARD, door.name(), &owner.map_or(0, Pid::as_raw_pid).to_string()])
+            .arg(lock.unwrap_or(Path::new("")))
             .args(command)
             .envs(environment.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::inherit())
             .process_group(0)
             .spawn()?;
+        match Self::order(door, &mut process, limits, grace_ms).await {
+            Ok((link, job)) => {
+                terminal::give_to(job);
+                Ok(Self { process, link, job })
+            }
+            Err(error) => {
+                // One that was held up would start the job yet.
+                let _ended_meanwhile = process.kill().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the guard start the job.
+    async fn order(door: Door, process: &mut Child, limits: Limits, grace_ms: u64) -> Result<(Link, Pid), StartError> {
         let Some(pid) = process.id() else { return Err(io::Error::other("it ended at once").into()) };
         let mut link = tokio::select! {
             link = door.admit(pid) => link?,
@@ -99,8 +119,7 @@ impl Guard {
             _ => None,
         };
         let job = job.ok_or_else(|| io::Error::other("it ended before the job was started"))?;
-        terminal::give_to(job);
-        Ok(Self { process, link, job })
+        Ok((link, job))
     }
 
     /// The job's process group, which is the id of its first process.
@@ -137,7 +156,7 @@ impl Guard {
     /// The next event. Nothing is lost if it is cancelled.
     pub async fn next(&mut self) -> Event {
         match self.link.next().await {
-            Some(Frame::Stopped { had_terminal }) => Event::Stopped { had_terminal },
+            Some(Frame::Stopped { asked }) => Event::Stopped { asked },
             Some(Frame::Ended { ended, unrenewed }) => Event::Ended { ended, unrenewed },
             _ => Event::Died,
         }
@@ -161,4 +180,36 @@ pub async fn end_descendants() -> io::Result<()> {
     let mut deaths = signal(SignalKind::child())?;
     end_all(&mut deaths).await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use rustix::io::Errno;
+    use rustix::process::test_kill_process;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_guard_that_says_nothing_is_gone_when_that_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, pid) = (directory.path().join("guard"), directory.path().join("pid"));
+        std::fs::write(&program, "#!/bin/sh\necho $$ > \"$PID\"; exec sleep 600\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let limits = Limits { term_at_ms: u64::MAX, kill_at_ms: u64::MAX };
+        let environment = [("PID", pid.as_os_str().to_owned())];
+        let error = loop {
+            let command = ["true".into()];
+            match Guard::start(&program, &command, &environment, limits, 0, None).await.unwrap_err() {
+                // Another test began a process meanwhile, which has our file open until it is that program.
+                StartError::Guard(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
+                error => break error,
+            }
+        };
+        assert!(matches!(&error, StartError::Guard(error) if error.kind() == io::ErrorKind::TimedOut), "{error}");
+        let pid = std::fs::read_to_string(pid).unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+        assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
+    }
 }

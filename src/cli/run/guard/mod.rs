@@ -33,13 +33,15 @@ mod process;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 pub use handle::{Event, Guard, StartError, adopt_orphans, end_descendants};
 
-/// First argument of the guard: then the socket's name, the terminal's owner (a process group or 0), the command.
+/// First argument of the guard: then the socket's name, the terminal's owner (a process group or 0), the file that it keeps
+/// locked (empty: none), the command.
 const GUARD: &str = "__guard";
 /// First argument of what becomes the job: then the guard's process id, the command.
 const JOB: &str = "__job";
@@ -56,9 +58,12 @@ pub fn reentry(mut arguments: impl Iterator<Item = OsString>) -> Option<u8> {
     if role == GUARD {
         let name = arguments.next().and_then(|name| name.into_string().ok());
         let owner = number(arguments.next());
+        let lock = arguments.next().filter(|path| !path.is_empty());
         let command: Vec<OsString> = arguments.collect();
         return Some(match (name, owner) {
-            (Some(name), Some(owner)) => process::run(&name, Pid::from_raw(owner), &command),
+            (Some(name), Some(owner)) => {
+                process::run(&name, Pid::from_raw(owner), lock.as_deref().map(Path::new), &command)
+            }
             _ => refuse("`__guard` is started by `tenure run` only"),
         });
     }

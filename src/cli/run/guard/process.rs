@@ -4,12 +4,16 @@
 //! given to a stranger while signals are still sent to it.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, set_child_subreaper, waitid};
+use tenure_cluster::FileLock;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::children::{SWEEP, end_all, reap_all_but, signal_all_but};
@@ -24,10 +28,11 @@ use crate::cli::run::terminal;
 /// The clock is read at least this often: a timer does not see that the machine slept.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Guards `command` for the client behind `name`. `owner` is the process group that has the terminal now.
-pub fn run(name: &str, owner: Option<Pid>, command: &[OsString]) -> u8 {
+/// Guards `command` for the client behind `name`. `owner` is the process group that has the terminal now; `lock` is a file
+/// that is kept locked until nothing of the job is left, whatever becomes of the client.
+pub fn run(name: &str, owner: Option<Pid>, lock: Option<&Path>, command: &[OsString]) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.and_then(|runtime| runtime.block_on(guard(name, owner, command)));
+    let outcome = runtime.and_then(|runtime| runtime.block_on(guard(name, owner, lock, command)));
     match outcome {
         Ok(()) => 0,
         // The client sees the closed socket and tells it; there is one who reads our stderr only if it is not there.
@@ -35,7 +40,9 @@ pub fn run(name: &str, owner: Option<Pid>, command: &[OsString]) -> u8 {
     }
 }
 
-async fn guard(name: &str, owner: Option<Pid>, command: &[OsString]) -> io::Result<()> {
+async fn guard(name: &str, owner: Option<Pid>, lock: Option<&Path>, command: &[OsString]) -> io::Result<()> {
+    // Before the client is told that we are there: it says nothing of a job before that.
+    let _until_the_end = lock.map(locked).transpose()?;
     set_child_subreaper(Some(getpid()))?;
     let mut deaths = signal(SignalKind::child())?;
     let orders_from_outside =
@@ -62,9 +69,11 @@ async fn guard(name: &str, owner: Option<Pid>, command: &[OsString]) -> io::Resu
         job.orders.orphaned();
     }
     loop {
-        if job.observe() == Observed::Stopped {
-            let had_terminal = job.give_terminal_back();
-            open = open && link.send(Frame::Stopped { had_terminal }).await.is_ok();
+        if let Observed::Stopped { asked } = job.observe() {
+            if !asked {
+                job.give_terminal_back();
+            }
+            open = open && link.send(Frame::Stopped { asked }).await.is_ok();
         }
         if !reap_all_but(leader) && job.ended.is_some() {
             break;
@@ -92,6 +101,12 @@ async fn guard(name: &str, owner: Option<Pid>, command: &[OsString]) -> io::Resu
     if open { link.send(Frame::Ended { ended, unrenewed }).await } else { Ok(()) }
 }
 
+/// The file, locked; the job does not inherit it.
+fn locked(path: &Path) -> io::Result<FileLock> {
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    FileLock::try_of(file).map_err(|error| io::Error::other(format!("cannot lock {}: {error}", path.display())))
+}
+
 /// Signals whose default would stop or end the guard, and that nobody means for it.
 fn harmless() -> [SignalKind; 6] {
     let stop_at_terminal = [20, 21, 22].map(SignalKind::from_raw);
@@ -107,10 +122,12 @@ fn start(command: &[OsString]) -> io::Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("no process id"))
 }
 
-#[derive(PartialEq, Eq)]
 enum Observed {
     Nothing,
-    Stopped,
+    /// `asked`: because it wanted the terminal and had it not.
+    Stopped {
+        asked: bool,
+    },
 }
 
 struct Job {
@@ -139,7 +156,9 @@ impl Job {
         }
         let stopped = waitid(WaitId::Pid(self.leader), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
         match stopped {
-            Ok(Some(status)) if status.stopped() => Observed::Stopped,
+            Ok(Some(status)) if status.stopped() => {
+                Observed::Stopped { asked: terminal::asked_for(status.stopping_signal()) }
+            }
             _ => Observed::Nothing,
         }
     }
@@ -168,7 +187,9 @@ impl Job {
         signal_all_but(Some(self.leader), signal);
     }
 
-    fn give_terminal_back(&self) -> bool {
-        self.owner.is_some_and(|owner| terminal::take_back(self.leader, owner))
+    fn give_terminal_back(&self) {
+        if let Some(owner) = self.owner {
+            terminal::take_back(self.leader, owner);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Everything that a sweep must have seen happen.
-pub const FAULTS: [&str; 67] = [
+pub const FAULTS: [&str; 87] = [
     "message_lost",
     "message_delayed",
     "message_duplicated",
@@ -76,6 +76,29 @@ pub const FAULTS: [&str; 67] = [
     "waits_lapsed_by_time",
     "waits_timed_out",
     "quiet_dead",
+    // Of pools: restarts (with the former token: yours; with another: own, taken over),
+    "slots_granted",
+    "slots_yours",
+    "slots_own",
+    "slots_own_in_quarantine",
+    "slots_taken_over",
+    "slots_superseded",
+    "slots_in_conflict",
+    "slots_in_use",
+    // ends, and what comes after,
+    "slots_renewed",
+    "slots_released",
+    "slots_expired",
+    "slots_broken",
+    "slots_lost_taken_over",
+    "slots_in_quarantine",
+    "slots_exhausted",
+    // waiting, sizes, and readers.
+    "slots_granted_waiting",
+    "slot_waits_queued",
+    "slots_held_beyond_the_end",
+    "pools_grown",
+    "judged_pools_shown",
 ];
 
 /// A sweep of fewer seeds is not asked whether everything happened.

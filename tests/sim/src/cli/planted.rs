@@ -16,7 +16,7 @@ use super::sweep::{Job, Sweep, Swept};
 use super::trial::Trial;
 
 /// All of them.
-const BUGS: [Bug; 24] = [
+const BUGS: [Bug; 39] = [
     Bug::WallClockStamps,
     Bug::AckBeforeSync,
     Bug::NoTickBeforeExpiredRead,
@@ -41,6 +41,21 @@ const BUGS: [Bug; 24] = [
     Bug::WaitersForgottenBySnapshot,
     Bug::AwayIgnored,
     Bug::DetachedAfterAnswer,
+    Bug::QuarantineSkipped,
+    Bug::QuarantineForgottenBySnapshot,
+    Bug::SupersededRenews,
+    Bug::SupersededForgottenBySnapshot,
+    Bug::ClaimSurvivesAnother,
+    Bug::BreakKeepsClaim,
+    Bug::AvoidedGivenAgain,
+    Bug::IdentityHoldsTwice,
+    Bug::ResizeCutsLive,
+    Bug::IdBeyondTheEnd,
+    Bug::FloorForgotten,
+    Bug::PriorToldOnce,
+    Bug::AvoidNotCounted,
+    Bug::OlderAskWaitsOn,
+    Bug::KeyTtlEndsQuarantine,
 ];
 
 /// So many seeds are run without a bug first.
@@ -80,6 +95,19 @@ fn expected(bug: Bug) -> (&'static [&'static str], u64) {
         Bug::WaitersForgottenBySnapshot => (&["StatesAgree", "NobodyWaitsForFree"], 200),
         Bug::AwayIgnored => (&["EdgesLapse"], 200),
         Bug::DetachedAfterAnswer => (&["OneHolder", "NotEarly"], 200),
+        Bug::QuarantineSkipped => (&["QuarantineStands"], 200),
+        Bug::QuarantineForgottenBySnapshot => (&["StatesAgree", "QuarantineStands"], 200),
+        Bug::SupersededRenews => (&["SupersededStaysOut"], 200),
+        Bug::SupersededForgottenBySnapshot => (&["StatesAgree", "SupersededStaysOut"], 200),
+        Bug::ClaimSurvivesAnother => (&["IdsInOrder", "QuarantineStands"], 200),
+        Bug::BreakKeepsClaim => (&["QuarantineStands", "IdsInOrder"], 200),
+        Bug::AvoidedGivenAgain => (&["QuarantineStands", "IdsInOrder"], 200),
+        Bug::IdentityHoldsTwice => (&["OneSlotOfIdentity"], 200),
+        Bug::ResizeCutsLive => (&["LostIsLost", "EndsAreTold", "NotEarly"], 200),
+        Bug::IdBeyondTheEnd => (&["IdsInRange"], 200),
+        Bug::FloorForgotten => (&["FloorStands"], 200),
+        Bug::PriorToldOnce | Bug::AvoidNotCounted | Bug::OlderAskWaitsOn => (&["TakeoversStand"], 200),
+        Bug::KeyTtlEndsQuarantine => (&["QuarantineStands"], 200),
     }
 }
 

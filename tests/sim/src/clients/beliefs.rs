@@ -44,18 +44,37 @@ impl Notes {
 
 /// `OneHolder`: each two beliefs in different grants of one key at one instant, a line each. A BREAK or DEL ends what it
 /// may have ended when it is sent: it acts over the holder's head.
+///
+/// `OneHolderOfId`: the same of one id of a pool. `overridden`: from when on the holder of a grant of a slot need not know
+/// that somebody else made an end of it, as the log has it, by the grant's fence. (Until its next RENEW, or its deadline.)
 #[must_use]
-pub fn overlaps(notes: &Notes) -> Vec<String> {
+pub fn overlaps(notes: &Notes, overridden: &BTreeMap<u64, u64>) -> Vec<(&'static str, String)> {
     let mut keys: BTreeMap<String, Vec<Belief>> = BTreeMap::new();
     for belief in notes.beliefs.lock().unwrap().iter() {
-        keys.entry(belief.key.clone()).or_default().push(belief.clone());
+        let mut belief = belief.clone();
+        if let Some(at_ns) = overridden.get(&belief.fence) {
+            belief.until_ns = belief.until_ns.min(*at_ns.max(&belief.from_ns));
+        }
+        keys.entry(belief.key.clone()).or_default().push(belief);
     }
     for call in notes.calls.lock().unwrap().iter() {
         if let Some(beliefs) = keys.get_mut(&call.key) {
             cut(beliefs, call);
         }
     }
-    keys.into_values().flat_map(of_one_key).take(LINES_MAX).collect()
+    let law = |key: &str| if is_slot(key) { "OneHolderOfId" } else { "OneHolder" };
+    let told =
+        keys.into_iter().flat_map(|(key, beliefs)| of_one_key(beliefs).into_iter().map(move |line| (law(&key), line)));
+    told.take(LINES_MAX).collect()
+}
+
+/// How a slot is named.
+pub(super) fn slot_name(pool: &str, id: u32) -> String {
+    format!("{pool}#{id}")
+}
+
+fn is_slot(key: &str) -> bool {
+    key.contains('#')
 }
 
 /// Takes the time after a BREAK or DEL off the beliefs that it may have ended.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use checker::{Answer, Call, Dice, Live, Operation, Outcome};
-use tenure::keyspace::Reply;
+use tenure::keyspace::{Reply, Shown};
 use tenure_cluster::Applied;
 
 use super::Notes;
@@ -148,7 +148,7 @@ impl<S: Service> Client<S> {
         let Some(command) = convert::command(key, operation, nth) else {
             return match self.service.get(node, key.to_owned(), patience).await {
                 Ok(seen) => {
-                    let sight = convert::sight(seen.value.as_ref());
+                    let sight = convert::sight(seen.value.and_then(Shown::lease).as_ref());
                     Outcome::Answered(convert::witness(seen.witness), Answer::Seen(sight))
                 }
                 // A read has no effect.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use checker::Dice;
 use tenure::keyspace::{
-    Acquire, Attach, Command, EdgeId, Event, EventKind, Key, Keyspace, OpReply, Reply, TokenHash, View, Wait,
+    Acquire, AcquireSlot, Attach, Command, EdgeId, Event, EventKind, Holders, HoldersPage, Key, Keyspace, OpReply,
+    Reply, Shown, TokenHash, View, Wait, WaitSlot,
 };
 use tenure_cluster::{Applied, Moment, Position, ReadAt, Seen, Stamp, StateMachine, Witness};
 
@@ -109,6 +110,42 @@ impl Fake {
     fn is_dead(&self) -> bool {
         matches!(self.0.lock().unwrap().fault, Fault::Dies { after_ms } if runtime::now_ns() / 1_000_000 > after_ms)
     }
+
+    async fn waits(
+        &self,
+        node: u64,
+        (key, token): (Key, TokenHash),
+        command: impl FnOnce(Attach) -> Command,
+        patience: Duration,
+    ) -> Result<Applied<Reply>, NoReply> {
+        self.hop().await;
+        if self.is_dead() {
+            runtime::sleep(patience).await;
+            return Err(NoReply::Nothing);
+        }
+        if self.percent(3) {
+            return Err(NoReply::Nothing);
+        }
+        let edge = EdgeId { node, incarnation: 1 };
+        let (attach, first) = {
+            let state = &mut *self.0.lock().unwrap();
+            state.requests += 1;
+            let attach = Attach { edge, request: state.requests };
+            (attach, state.apply(command(attach)))
+        };
+        let mut waiting = Waiting { fake: self.clone(), key, token, attach, answered: false };
+        let mut came = (!matches!(first.reply, Reply::Queued { .. } | Reply::SlotQueued(_))).then_some(first);
+        while came.is_none() {
+            runtime::sleep(Duration::from_millis(7)).await;
+            let state = &mut *self.0.lock().unwrap();
+            state.apply_quietly(Command::Presence { edge });
+            came = state.told.remove(&attach);
+        }
+        waiting.answered = true;
+        self.hop().await;
+        let lost = self.percent(4) || Self::is_mute();
+        came.filter(|_| !lost).ok_or(NoReply::Unknown)
+    }
 }
 
 impl State {
@@ -151,18 +188,26 @@ impl State {
                 continue;
             };
             let (result, reason) = (event.kind == EventKind::Granted, event.reason);
+            let answer = event.slot.as_ref().and_then(|slotted| slotted.answer.as_deref()).cloned();
             let told = OpReply { result, reason, fence: event.fence, ttl_ms: event.ttl_ms, ..OpReply::default() };
             let witness = Witness { position: moment.position, clock: moment.stamp, term: 1 };
-            self.told.insert(attach, Applied { reply: Reply::Op(told), witness });
+            self.told.insert(
+                attach,
+                Applied { reply: answer.map_or(Reply::Op(told), |answer| Reply::Slot(Box::new(answer))), witness },
+            );
         }
     }
 
     /// Time passes in the log first: what is seen as ended is in it.
-    fn view(&mut self, key: &str) -> Option<View> {
+    fn shown(&mut self, key: &str) -> Option<Shown> {
         let (moment, mut events) = (self.moment(), Vec::new());
         self.keyspace.advance(&moment, &mut events);
         self.hear(&moment, &events);
         self.keyspace.get(key, ReadAt { applied: moment.stamp, now: moment.stamp }).unwrap()
+    }
+
+    fn view(&mut self, key: &str) -> Option<View> {
+        self.shown(key).and_then(Shown::lease)
     }
 }
 
@@ -197,37 +242,40 @@ impl Service for Fake {
     }
 
     async fn wait(&self, node: u64, ask: Acquire, wait_ms: u64, patience: Duration) -> Result<Applied<Reply>, NoReply> {
-        self.hop().await;
-        if self.is_dead() {
-            runtime::sleep(patience).await;
-            return Err(NoReply::Nothing);
-        }
-        if self.percent(3) {
-            return Err(NoReply::Nothing);
-        }
-        let edge = EdgeId { node, incarnation: 1 };
         let (key, token) = (Key::clone(&ask.key), ask.token);
-        let (attach, first) = {
-            let state = &mut *self.0.lock().unwrap();
-            state.requests += 1;
-            let attach = Attach { edge, request: state.requests };
-            (attach, state.apply(Command::Wait(Wait { ask, wait_ms, attach })))
-        };
-        let mut waiting = Waiting { fake: self.clone(), key, token, attach, answered: false };
-        let mut came = (!matches!(first.reply, Reply::Queued { .. })).then_some(first);
-        while came.is_none() {
-            runtime::sleep(Duration::from_millis(7)).await;
-            let state = &mut *self.0.lock().unwrap();
-            state.apply_quietly(Command::Presence { edge });
-            came = state.told.remove(&attach);
-        }
-        waiting.answered = true;
-        self.hop().await;
-        let lost = self.percent(4) || Self::is_mute();
-        came.filter(|_| !lost).ok_or(NoReply::Unknown)
+        let command = move |attach| Command::Wait(Wait { ask, wait_ms, attach });
+        self.waits(node, (key, token), command, patience).await
     }
 
-    async fn get(&self, _node: u64, key: String, patience: Duration) -> Result<Seen<Option<View>>, NoReply> {
+    async fn wait_slot(
+        &self,
+        node: u64,
+        ask: AcquireSlot,
+        wait_ms: u64,
+        patience: Duration,
+    ) -> Result<Applied<Reply>, NoReply> {
+        let (key, token) = (Key::clone(&ask.key), ask.token);
+        let command = move |attach| Command::WaitSlot(WaitSlot { ask, wait_ms, attach });
+        self.waits(node, (key, token), command, patience).await
+    }
+
+    async fn holders(
+        &self,
+        _node: u64,
+        key: String,
+        which: Holders,
+        _patience: Duration,
+    ) -> Result<Seen<Option<HoldersPage>>, NoReply> {
+        self.hop().await;
+        let mut state = self.0.lock().unwrap();
+        drop(state.shown(&key));
+        let stamp = state.clock();
+        let value = state.keyspace.holders(&key, &which, ReadAt { applied: stamp, now: stamp }).unwrap().ok();
+        let position = Position { index: state.index, ordinal: 0 };
+        Ok(Seen { value, witness: Witness { position, clock: stamp, term: 1 }, age_ms: 0 })
+    }
+
+    async fn get(&self, _node: u64, key: String, patience: Duration) -> Result<Seen<Option<Shown>>, NoReply> {
         self.hop().await;
         if self.is_dead() {
             runtime::sleep(patience).await;
@@ -235,7 +283,7 @@ impl Service for Fake {
         }
         let seen = {
             let mut state = self.0.lock().unwrap();
-            let value = state.view(&key);
+            let value = state.shown(&key);
             let position = Position { index: state.index, ordinal: 0 };
             Seen { value, witness: Witness { position, clock: state.clock(), term: 1 }, age_ms: 0 }
         };

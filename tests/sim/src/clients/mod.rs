@@ -20,11 +20,15 @@ mod counted;
 mod crowd;
 mod finish;
 mod holding;
+mod lodgers;
 mod odd;
+mod pools;
 mod roles;
 mod service;
 mod siege;
+mod tenants;
 mod waiting;
+mod warden;
 
 #[cfg(test)]
 mod fake;
@@ -34,9 +38,11 @@ mod tests;
 use std::sync::{Arc, Mutex};
 
 use checker::Call;
-use tenure::keyspace::Command;
+use tenure::keyspace::{Command, Key, Reply};
+use tenure_cluster::{Applied, Witness};
 use tokio::sync::mpsc;
 
+use crate::judge::Shown;
 use crate::plan::Shape;
 use crate::runtime::{self, WORLD};
 use crate::world::World;
@@ -65,6 +71,9 @@ pub struct Belief {
     pub until_ns: u64,
 }
 
+/// A command, and what it was answered.
+pub type Told = (Command, Applied<Reply>);
+
 /// What clients wrote down. Clones are handles to the same.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
@@ -74,6 +83,10 @@ pub struct Notes {
     pub beliefs: Arc<Mutex<Vec<Belief>>>,
     /// Commands that surely had no effect, as the clients were told: none may stand in the log.
     pub without_effect: Arc<Mutex<Vec<Command>>>,
+    /// What clients of pools were answered.
+    pub told: Arc<Mutex<Vec<Told>>>,
+    /// What readers of pools were shown.
+    pub shown: Arc<Mutex<Vec<(Key, Shown, Witness)>>>,
     /// Answers that no answer may be, a line each: [`Clients::finish`] tells them.
     pub nonsense: Arc<Mutex<Vec<String>>>,
 }

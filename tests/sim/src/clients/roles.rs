@@ -28,6 +28,8 @@ pub(super) enum Role {
     Operator,
     /// What the others never ask; see `odd`.
     Odd,
+    /// A pool, those who hold its slots, and whoever looks after it; see `pools`.
+    Landlord,
 }
 
 /// Clients by number: the first are the ones no run can do without.
@@ -37,7 +39,7 @@ const ROLES: [Role; 18] = [
     Role::Reader,
     Role::Waiter,
     Role::Intruder,
-    Role::Waiter,
+    Role::Landlord,
     Role::Undertaker,
     Role::Operator,
     Role::Odd,
@@ -46,7 +48,7 @@ const ROLES: [Role; 18] = [
     Role::Holder,
     Role::Contender,
     Role::Waiter,
-    Role::Odd,
+    Role::Landlord,
     Role::Reader,
     Role::Holder,
     Role::Holder,
@@ -77,6 +79,7 @@ impl<S: Service> Client<S> {
                 Role::Intruder => self.intrude().await,
                 Role::Undertaker => self.change_lifetime().await,
                 Role::Odd => self.be_odd().await,
+                Role::Landlord => self.let_slots().await,
                 Role::Operator => self.override_holder().await,
             }
         }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tenure::keyspace::{Acquire, Command, Reply, View};
+use tenure::keyspace::{Acquire, AcquireSlot, Command, Holders, HoldersPage, Reply, Shown};
 use tenure_cluster::{Applied, Seen};
 
+use crate::judge::Watched;
 use crate::world::{NoReply, World};
 
 /// Serves commands and reads at several nodes.
@@ -28,13 +29,31 @@ pub(super) trait Service: Clone + Send + Sync + 'static {
         patience: Duration,
     ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send;
 
+    /// The same for a slot of an identity.
+    fn wait_slot(
+        &self,
+        node: u64,
+        ask: AcquireSlot,
+        wait_ms: u64,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send;
+
     /// One GET at `node`.
     fn get(
         &self,
         node: u64,
         key: String,
         patience: Duration,
-    ) -> impl Future<Output = Result<Seen<Option<View>>, NoReply>> + Send;
+    ) -> impl Future<Output = Result<Seen<Option<Shown>>, NoReply>> + Send;
+
+    /// One HOLDERS at `node`.
+    fn holders(
+        &self,
+        node: u64,
+        key: String,
+        which: Holders,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Seen<Option<HoldersPage>>, NoReply>> + Send;
 }
 
 impl Service for World {
@@ -66,7 +85,28 @@ impl Service for World {
         node: u64,
         key: String,
         patience: Duration,
-    ) -> impl Future<Output = Result<Seen<Option<View>>, NoReply>> + Send {
+    ) -> impl Future<Output = Result<Seen<Option<Shown>>, NoReply>> + Send {
         self.read(node, move |machine, at| machine.keyspace().get(&key, at), patience)
+    }
+
+    fn wait_slot(
+        &self,
+        node: u64,
+        ask: AcquireSlot,
+        wait_ms: u64,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Applied<Reply>, NoReply>> + Send {
+        Self::wait(self, node, ask, wait_ms, patience)
+    }
+
+    fn holders(
+        &self,
+        node: u64,
+        key: String,
+        which: Holders,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Seen<Option<HoldersPage>>, NoReply>> + Send {
+        let read = move |machine: &Watched, at| Ok(machine.keyspace().holders(&key, &which, at)?.ok());
+        self.read(node, read, patience)
     }
 }

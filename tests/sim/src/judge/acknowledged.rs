@@ -1,12 +1,13 @@
 //! What clients were answered, against the log.
 
 use checker::{Answer, Call, Live, Operation, Position};
-use tenure::keyspace::{Acquire, Command, Key, OpReply, Reply};
+use tenure::edge::Ask;
+use tenure::keyspace::{Command, Key, OpReply, Reason, Reply};
 use tenure_cluster::Applied;
 
-use super::Verdict;
 use super::events::Outcome;
 use super::log::Log;
+use super::{Verdict, value_digest};
 use crate::clients::token_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,7 @@ impl Deed {
         let (kind, key) = match command {
             Command::Acquire(ask) => (Kind::Acquire, Some(&ask.key)),
             Command::Wait(wait) => (Kind::Wait, Some(&wait.ask.key)),
+            Command::WaitSlot(wait) => (Kind::Wait, Some(&wait.ask.key)),
             Command::Renew { key, .. } => (Kind::Renew, Some(key)),
             Command::Release { key, .. } => (Kind::Release, Some(key)),
             Command::Break { key, .. } => (Kind::Break, Some(key)),
@@ -62,6 +64,7 @@ impl Deed {
             Reply::Queued { op, .. } => (false, live_of(op)),
             Reply::NotAll { .. } => (false, None),
             Reply::View(_) | Reply::Batch(_) | Reply::Refused(_) => (false, None),
+            Reply::Slot(_) | Reply::SlotQueued(_) | Reply::OfSlot { .. } | Reply::PoolView(_) => (false, None),
         };
         Self { kind, key: key.cloned(), result, live }
     }
@@ -101,25 +104,24 @@ fn came(outcome: &Outcome, call: &Call, token: u64, answer: &Answer) -> bool {
 }
 
 /// Judges what an edge of `node` answers a waiting request: the reply to it, or what came of it later.
-pub(super) fn waited(node: u64, ask: &Acquire, answer: &Applied<Reply>, log: &Log, verdict: &mut Verdict) {
+pub(super) fn waited(node: u64, ask: &Ask, answer: &Applied<Reply>, log: &Log, verdict: &mut Verdict) {
     let position = answer.witness.position;
     let entry = log.entry(position.index);
     let step = entry.and_then(|entry| entry.steps.get(usize::try_from(position.ordinal).ok()?));
     let at_once = step.is_some_and(|step| {
-        step.deed.kind == Kind::Wait && step.deed.key.as_ref() == Some(&ask.key) && step.replied(&answer.reply)
+        step.deed.kind == Kind::Wait && step.deed.key.as_ref() == Some(ask.key()) && step.replied(&answer.reply)
     });
     let later = log.events.outcomes(position).iter().any(|outcome| {
         let told = match (&outcome.came, &answer.reply) {
             (Ok(came), Reply::Op(reply)) => reply.result && reply.fence.zip(reply.ttl_ms) == Some(*came),
+            (Ok(_), Reply::Slot(reply)) => outcome.answer == Some(value_digest(reply)),
             _ => false,
         };
-        outcome.key == ask.key && outcome.token == ask.token && told
+        outcome.key == *ask.key() && outcome.token == ask.token() && told
     });
     // A wait without a grant is answered after its end, with what the node saw then.
-    if let Reply::Op(reply) = &answer.reply
-        && !at_once
-        && reply.reason.is_some_and(|reason| !reply.result && log.events.ended(&ask.key, ask.token, reason, position))
-    {
+    let ended = |reason: Reason| log.events.ended(ask.key(), ask.token(), reason, position);
+    if !at_once && why_not(&answer.reply).is_some_and(ended) {
         return;
     }
     let stamp_ms = entry.map(|entry| entry.stamp_ms);
@@ -127,6 +129,30 @@ pub(super) fn waited(node: u64, ask: &Acquire, answer: &Applied<Reply>, log: &Lo
         let outcomes = log.events.outcomes(position);
         verdict.violated("AckedIsLogged", || {
             format!("the edge of node {node} answers {ask:?} {answer:?}; the log has {step:?} and {outcomes:?} under {stamp_ms:?}")
+        });
+    }
+}
+
+/// Why a wait came to nothing.
+fn why_not(reply: &Reply) -> Option<Reason> {
+    match reply {
+        Reply::Op(reply) => reply.reason.filter(|_| !reply.result),
+        Reply::Slot(reply) => reply.reason.filter(|_| reply.grant().is_none()),
+        _ => None,
+    }
+}
+
+/// Compares what clients of pools were told with what stands at its position: the same command, the same reply.
+pub(super) fn told(command: &Command, answer: &Applied<Reply>, log: &Log, verdict: &mut Verdict) {
+    let position = answer.witness.position;
+    let entry = log.entry(position.index);
+    let step = entry.and_then(|entry| entry.steps.get(usize::try_from(position.ordinal).ok()?));
+    let is_so = step.is_some_and(|step| step.is(command) && step.replied(&answer.reply));
+    let stamp_ms = entry.map(|entry| entry.stamp_ms);
+    if !is_so || stamp_ms != Some(answer.witness.clock.0) {
+        verdict.violated("AckedIsLogged", || {
+            let deed = step.map(|step| &step.deed);
+            format!("{command:?} was answered {answer:?}, and the log has {deed:?} under {stamp_ms:?}")
         });
     }
 }

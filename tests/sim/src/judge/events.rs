@@ -10,7 +10,7 @@ use tenure::keyspace::{Attach, Command, Event, Key, Reason, TokenHash};
 use tenure_cluster::{EventAt, Heard, Position};
 
 use super::waiting::{Told, told};
-use super::{Verdict, digest};
+use super::{Verdict, digest, value_digest};
 
 /// Which event of the log: the position, and which of that.
 type Nth = (Position, u32);
@@ -22,6 +22,8 @@ pub(super) struct Outcome {
     pub token: TokenHash,
     /// The fence and what is left of the grant; else why not.
     pub came: Result<(u64, u64), Reason>,
+    /// Of a slot: what its caller is to be answered.
+    pub answer: Option<u64>,
 }
 
 /// See the module's head.
@@ -48,8 +50,12 @@ pub(super) fn event_digest(event: &Event) -> u64 {
 impl Events {
     /// A waiting request is in the log.
     pub(super) fn ask(&mut self, command: &Command) {
-        if let Command::Wait(wait) = command {
-            self.asked.insert(wait.attach, (Key::clone(&wait.ask.key), wait.ask.token));
+        match command {
+            Command::Wait(wait) => drop(self.asked.insert(wait.attach, (Key::clone(&wait.ask.key), wait.ask.token))),
+            Command::WaitSlot(wait) => {
+                drop(self.asked.insert(wait.attach, (Key::clone(&wait.ask.key), wait.ask.token)))
+            }
+            _ => {}
         }
     }
 
@@ -67,7 +73,8 @@ impl Events {
             if let Err(reason) = came {
                 self.ended.entry((Key::clone(&key), token)).or_default().push((position, reason));
             }
-            self.outcomes.entry(position).or_default().push(Outcome { key, token, came });
+            let answer = event.slot.as_ref().and_then(|slotted| slotted.answer.as_deref()).map(value_digest);
+            self.outcomes.entry(position).or_default().push(Outcome { key, token, came, answer });
         }
     }
 

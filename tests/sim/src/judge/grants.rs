@@ -20,6 +20,7 @@ use tenure_cluster::Moment;
 
 use super::Verdict;
 use super::line::Line;
+use super::pools::Pools;
 use super::waiting::{Told, Unheard, Waits};
 
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,8 @@ pub(super) struct Grants {
     mortal: BTreeSet<Key>,
     /// The greatest that was granted.
     pub fence: u64,
+    /// Keys of the other type.
+    pub pools: Pools,
 }
 
 /// A step as its rule sees it.
@@ -106,15 +109,33 @@ impl Grants {
                 if matches!(command, Command::AllOrNothing(_)) && !replies.iter().all(is_done) {
                     At { moment, command, reply, verdict }.violated("AllOrNothing", "an item was not done", None);
                 }
-                for (command, reply) in commands.iter().zip(replies) {
-                    self.one(&mut At { moment, command, reply, verdict });
-                }
+                self.items(commands.iter().zip(replies).collect(), &mut At { moment, command, reply, verdict }, events);
             }
             // That nothing was done the states tell.
-            (Command::AllOrNothing(_), _) => {}
-            _ => self.one(&mut At { moment, command, reply, verdict }),
+            (Command::AllOrNothing(_), _) => {
+                self.items(Vec::new(), &mut At { moment, command, reply, verdict }, events)
+            }
+            _ => self.items(vec![(command, reply)], &mut At { moment, command, reply, verdict }, events),
         }
-        self.is_told(&mut At { moment, command, reply, verdict }, events);
+    }
+
+    /// The items of a command, and all that they told: first those of leases, then those of pools.
+    fn items(&mut self, items: Vec<(&Command, &Reply)>, at: &mut At<'_>, events: &[Event]) {
+        for (command, reply) in &items {
+            self.pools.hears(at.now_ms(), command, reply);
+            if let (Some(edge), Reply::SlotQueued(_)) = (edge_of(command), reply) {
+                self.waits_at(at.now_ms(), edge);
+            }
+            if !self.pools.is_of_pool(command) {
+                self.one(&mut At { moment: at.moment, command, reply, verdict: at.verdict });
+            }
+        }
+        let (of_pools, of_leases): (Vec<Event>, Vec<Event>) = match self.pools.is_empty() {
+            true => (Vec::new(), events.to_vec()),
+            false => events.iter().cloned().partition(|event| self.pools.is_pool(&event.key)),
+        };
+        self.is_told(at, &of_leases);
+        self.pools.step(at, &items, &of_pools, &mut self.fence);
     }
 
     fn one(&mut self, at: &mut At<'_>) {
@@ -393,6 +414,15 @@ impl Grants {
             Some(grant) => self.shown(at, key, grant.fence, grant.ttl_ms),
             None => self.absent(at, key),
         }
+    }
+}
+
+/// Where a command waits, if it does.
+fn edge_of(command: &Command) -> Option<EdgeId> {
+    match command {
+        Command::Wait(wait) => Some(wait.attach.edge),
+        Command::WaitSlot(wait) => Some(wait.attach.edge),
+        _ => None,
     }
 }
 

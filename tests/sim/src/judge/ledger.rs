@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use checker::Call;
-use tenure::keyspace::{Acquire, Command, Event, Reply};
-use tenure_cluster::{Applied, Heard};
+use tenure::edge::Ask;
+use tenure::keyspace::{Command, Event, Key, Reply};
+use tenure_cluster::{Applied, Heard, Witness};
 
 use super::log::{Log, Passed, Place, Taken};
 use super::outages::{self, Outages};
 use super::votes::Votes;
-use super::{Verdict, Violation, acknowledged};
+use super::{Shown, Verdict, Violation, acknowledged};
 
 thread_local! {
     static INSTALLED: RefCell<Option<Ledger>> = const { RefCell::new(None) };
@@ -35,10 +36,12 @@ struct Book {
     acknowledged: u64,
     without_effect: u64,
     given_back: u64,
+    /// Pools that readers were shown.
+    shown: u64,
     /// Answers that edges gave to waiting requests.
     answered: u64,
     /// What edges said they surely did not ask for.
-    not_asked: Vec<Acquire>,
+    not_asked: Vec<Ask>,
 }
 
 /// A ledger is installed on this thread until this is dropped.
@@ -87,14 +90,14 @@ impl Ledger {
     }
 
     /// An edge of `node` answers a waiting request.
-    pub fn waited(&self, node: u64, ask: &Acquire, answer: &Applied<Reply>) {
+    pub fn waited(&self, node: u64, ask: &Ask, answer: &Applied<Reply>) {
         let book = &mut *self.book();
         book.answered += 1;
         acknowledged::waited(node, ask, answer, &book.log, &mut book.verdict);
     }
 
     /// An edge said that a request to wait for this surely had no effect: at the end none may stand in the log.
-    pub fn not_asked(&self, ask: Acquire) {
+    pub fn not_asked(&self, ask: Ask) {
         self.book().not_asked.push(ask);
     }
 
@@ -123,6 +126,33 @@ impl Ledger {
     pub fn acknowledged(&self, calls: &[Call]) {
         let book = &mut *self.book();
         book.acknowledged += acknowledged::compare(calls, &book.log, &mut book.verdict);
+    }
+
+    /// The run is over, and clients of pools were answered this.
+    pub fn told(&self, answered: &[(Command, Applied<Reply>)]) {
+        let book = &mut *self.book();
+        book.acknowledged += answered.len() as u64;
+        for (command, answer) in answered {
+            acknowledged::told(command, answer, &book.log, &mut book.verdict);
+        }
+    }
+
+    /// The run is over, and readers were shown these pools.
+    pub fn shown(&self, shown: &[(Key, Shown, Witness)]) {
+        let book = &mut *self.book();
+        book.shown += shown.len() as u64;
+        let records = &book.log.grants.pools.records;
+        for wrong in shown.iter().filter_map(|(key, shown, witness)| records.contradicts(key, shown, *witness)) {
+            book.verdict.violated("ReadsAgree", || wrong);
+        }
+    }
+
+    /// From when on, true time, a holder of a slot need not know that it is not any more: by BREAK, DEL, a takeover, or
+    /// `avoid` of another token of its identity. By fence.
+    pub fn overridden(&self) -> BTreeMap<u64, u64> {
+        let book = self.book();
+        let overrides = book.log.grants.pools.records.overrides();
+        overrides.filter_map(|(fence, at)| Some((fence, book.log.entry(at.index)?.first_ns))).collect()
     }
 
     /// The run is over, and clients were told that these had surely no effect.
@@ -170,8 +200,10 @@ impl Ledger {
             ("judged_events", book.log.events.count),
             ("judged_jumps", book.log.events.jumps),
             ("judged_waits_answered", book.answered),
+            ("judged_pools_shown", book.shown),
         ]);
         counts.extend(&book.log.grants.waits.0);
+        counts.extend(&book.log.grants.pools.counts);
         counts
     }
 

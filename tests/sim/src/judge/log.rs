@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure::keyspace::{Acquire, Command, Event, Keyspace, Reply};
+use tenure::edge::Ask;
+use tenure::keyspace::{Command, Event, Keyspace, Reply};
 use tenure_cluster::{Moment, Position};
 
 use super::acknowledged::Deed;
 use super::events::{Events, event_digest};
 use super::grants::Grants;
-use super::{Verdict, state_digest, value_digest};
+use super::{Verdict, ask_digest, state_digest, value_digest};
 
 /// Of one run. Beyond it nothing is judged, which is a violation.
 const ENTRIES_MAX: usize = 200_000;
@@ -70,6 +71,11 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Is it this command?
+    pub(super) fn is(&self, command: &Command) -> bool {
+        self.command == value_digest(command)
+    }
+
     /// Was this its reply?
     pub(super) fn replied(&self, reply: &Reply) -> bool {
         self.reply == value_digest(reply)
@@ -152,8 +158,8 @@ impl Log {
     }
 
     /// Where a request to wait for this stands, if one does.
-    pub(super) fn asked(&self, ask: &Acquire) -> Option<Position> {
-        self.asks.get(&value_digest(ask)).copied()
+    pub(super) fn asked(&self, ask: &Ask) -> Option<Position> {
+        self.asks.get(&ask_digest(ask)).copied()
     }
 
     /// A node loaded a snapshot.
@@ -317,8 +323,13 @@ impl Log {
         if matches!(command, Command::Detach { .. } | Command::Cancel { .. }) {
             return;
         }
-        if let Command::Wait(wait) = command {
-            self.asks.entry(value_digest(&wait.ask)).or_insert(position);
+        let ask = match command {
+            Command::Wait(wait) => Some(value_digest(&wait.ask)),
+            Command::WaitSlot(wait) => Some(value_digest(&wait.ask)),
+            _ => None,
+        };
+        if let Some(ask) = ask {
+            self.asks.entry(ask).or_insert(position);
         }
         if let Some(before) = self.tries.insert(digest, position) {
             verdict.violated("AppliedOnce", || format!("{before} and {position} are one: {command:?}"));

@@ -18,6 +18,8 @@
 //!   `StaysShut`: see `grants`.
 //! - `FirstComeFirst`, `NobodyWaitsForFree`, `WaitsEndOnce`, `PlacesStand`, `UndeliveredIsUnheard`, `EdgesLapse`: see
 //!   `waiting`.
+//! - `OneGrantOfSlot`, `OneSlotOfIdentity`, `IdsInRange`, `IdsInOrder`, `QuarantineStands`, `SupersededStaysOut`,
+//!   `TakeoversStand`, `LostIsLost`, `ExhaustedIsFull`, `FloorStands`, `EndsAreTold`, `ReadsAgree`: see `pools`.
 //! - `AllOrNothing`: a BATCH that did not do all leaves the state as it was, and tells nothing.
 //! - `EventsAgree`: see `events`.
 //! - `VoteStands`: see `votes`.
@@ -39,6 +41,7 @@ mod ledger;
 mod line;
 mod log;
 mod outages;
+mod pools;
 #[cfg(test)]
 mod tests;
 mod votes;
@@ -48,10 +51,12 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io;
 
 use serde::Serialize;
+use tenure::edge::Ask;
 use tenure::keyspace::{Command, Event, Keyspace, Reply};
 use tenure_cluster::{LoadError, Moment, Stamp, StateMachine};
 
 pub use ledger::{Installed, Ledger};
+pub use pools::records::Shown;
 
 use crate::runtime;
 use log::{Passed, Place, Taken};
@@ -177,4 +182,12 @@ fn state_digest(keyspace: &Keyspace) -> u64 {
 /// Of a command or reply.
 fn value_digest(value: &impl Serialize) -> u64 {
     digest(&serde_json::to_vec(value).expect("commands and replies are plain values"))
+}
+
+/// Of what a request waits for.
+fn ask_digest(ask: &Ask) -> u64 {
+    match ask {
+        Ask::Owner(ask) => value_digest(ask),
+        Ask::Identity(ask) => value_digest(ask),
+    }
 }

@@ -155,8 +155,6 @@ impl Grants {
             ends_ms: now_ms.saturating_add(wait.wait_ms),
             standing: Standing::Attached(wait.attach),
         };
-        let edge = wait.attach.edge;
-        self.edges.insert(edge, now_ms);
         let line = self.lines.entry(Key::clone(&ask.key)).or_default();
         match line.of(ask.token) {
             Some(known) => {
@@ -170,7 +168,7 @@ impl Grants {
                 line.push(waiter);
             }
         }
-        self.lapse(now_ms, |other| other.node == edge.node && other != edge);
+        self.waits_at(now_ms, wait.attach.edge);
         self.stands(at, &ask.key, ask.token, op, place);
     }
 
@@ -284,6 +282,12 @@ impl Grants {
         self.lapse(at.now_ms(), |other| other.node == edge.node && other != edge);
     }
 
+    /// Somebody waits there, for a lease or a slot: it is there, and the node's other lives are gone.
+    pub(super) fn waits_at(&mut self, now_ms: u64, edge: EdgeId) {
+        self.edges.insert(edge, now_ms);
+        self.lapse(now_ms, |other| other.node == edge.node && other != edge);
+    }
+
     /// These edges are gone.
     fn lapse(&mut self, now_ms: u64, is_gone: impl Fn(EdgeId) -> bool) {
         for line in self.lines.values_mut() {
@@ -370,6 +374,10 @@ impl Grants {
         let (command, reply) = (Command::Batch(Vec::new()), Reply::Batch(Vec::new()));
         let at = &mut At { moment, command: &command, reply: &reply, verdict };
         for event in events {
+            if self.pools.is_pool(&event.key) {
+                self.pools.passed(at, event, &mut self.fence);
+                continue;
+            }
             match told(event) {
                 Some(Told::Granted(key, attach, fence)) => self.granted_by_time(at, event, &key, attach, fence),
                 Some(Told::Ended(attach, reason)) => self.ended_by_time(at, &event.key, attach, reason),
@@ -381,6 +389,7 @@ impl Grants {
             }
         }
         self.nothing_is_left(at);
+        self.pools.nothing_is_left(at);
     }
 
     fn has_lapsed(edges: &BTreeMap<EdgeId, u64>, edge: EdgeId, now_ms: u64) -> bool {

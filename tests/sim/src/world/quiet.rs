@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::keyspace::{Acquire, Command, Reply, token_hash};
+use tenure::keyspace::{Acquire, Command, Reply, Shown, token_hash};
 
 use super::World;
 use crate::runtime::{self, WORLD};
@@ -56,7 +56,8 @@ impl World {
                 let read = move |machine: &crate::judge::Watched, at| machine.keyspace().get(&of_key, at);
                 let seen = self.read(node, read, patience).await;
                 let clock_ms = seen.as_ref().ok().map(|seen| seen.witness.clock.0);
-                let ended = seen.is_ok_and(|seen| seen.value.is_some_and(|view| view.grant.is_none()));
+                let ended =
+                    seen.is_ok_and(|seen| seen.value.and_then(Shown::lease).is_some_and(|view| view.grant.is_none()));
                 self.is_prompt("a read of what has ended", node, asked_ns, prompt_ms, ended, &mut lines);
                 let Some(clock_ms) = clock_ms else { continue };
                 let now_ms = runtime::now_ns() / MS;

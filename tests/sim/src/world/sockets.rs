@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use tenure::keyspace::{Acquire, Reply};
+use tenure::edge::Ask;
+use tenure::keyspace::Reply;
 use tenure_cluster::{Applied, SubmitError};
 use tokio::sync::oneshot;
 
@@ -55,11 +56,11 @@ impl World {
     pub async fn wait(
         &self,
         node: u64,
-        ask: Acquire,
+        ask: impl Into<Ask>,
         wait_ms: u64,
         patience: Duration,
     ) -> Result<Applied<Reply>, NoReply> {
-        let (closed, gone) = oneshot::channel();
+        let (ask, (closed, gone)) = (ask.into(), oneshot::channel());
         let socket = Socket { world: self.clone(), node, closed: Some(closed) };
         let world = self.clone();
         let work = move |_: Node| async move { world.waits(node, ask, wait_ms, patience, gone).await };
@@ -75,7 +76,7 @@ impl World {
     async fn waits(
         &self,
         node: u64,
-        ask: Acquire,
+        ask: Ask,
         wait_ms: u64,
         patience: Duration,
         gone: oneshot::Receiver<()>,

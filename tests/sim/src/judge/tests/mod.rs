@@ -2,6 +2,7 @@
 
 mod grants;
 mod outages;
+mod pools;
 mod told;
 mod waiting;
 

@@ -132,6 +132,7 @@ fn granted(fence: u64, attach: Option<Attach>) -> Event {
         ttl_ms,
         attach,
         reason: None,
+        slot: None,
     }
 }
 
