@@ -7,6 +7,7 @@ use crate::history::History;
 use crate::load::{Load, seed};
 use crate::network::Network;
 use crate::process::pass;
+use crate::tenants::Tenants;
 use checker::Dice;
 
 /// Apart from the clients' dice.
@@ -85,6 +86,7 @@ fn any_faults_in_any_order() {
     let history = History::default();
     let seed = seed();
     let mut dice = Dice::new(seed, STREAM);
+    let tenants = Tenants::start(&cluster, seed);
     Load::default().run_seeded(seed, &mut cluster, &history, |cluster, running| {
         let mut faults = Vec::new();
         for _ in 0..rounds(4) {
@@ -97,6 +99,8 @@ fn any_faults_in_any_order() {
         eprintln!("faults: {faults:?}");
         cluster.ids().into_iter().for_each(|id| cluster.await_ready(id));
     });
+    let grants = tenants.judge();
+    assert!(grants > 10, "the programs did little: {grants} grants");
     let tally = history.judge("any-faults");
     assert!(tally.grants > 10 && tally.reads > 10, "the load did little: {tally:?}");
     cluster.states_are_equal();

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::asker::Asker;
 use crate::harness::{Cluster, Plan, ms, rounds};
 use crate::process::{STAMP, eventually, pass};
 
 /// At most so much is given on top of an outage: the time since the last tick.
 const TICK: Duration = Duration::from_secs(1);
-/// What a loaded machine may add to our measuring. Never taken off the side that protects a holder.
-const SLACK: Duration = Duration::from_secs(1);
+/// What a loaded machine may add: late measuring, and the time of a node that stands still, which is given back. Never
+/// taken off the side that protects a holder.
+const SLACK: Duration = Duration::from_secs(3);
 
 /// What node `id` says is left; `Some(None)`: nothing; `None`: it gives no answer now.
 fn left(cluster: &Cluster, id: u64, key: &str) -> Option<Option<u64>> {
@@ -30,13 +32,19 @@ fn elect(cluster: &mut Cluster) -> Duration {
     outage
 }
 
-/// FR-12, FR-11, FR-10, FR-09: `TENURE_CLUSTER_ROUNDS=12` is the 60 s lease over an election every 5 s; the suite's is of
-/// a fifth of that, with as many elections a second.
+/// Elections of the suite, and from one to the next; an election takes half of that. Where more are asked for they are
+/// further apart.
+const ELECTIONS: usize = 3;
+const EVERY: Duration = Duration::from_secs(3);
+const EVERY_LONG: Duration = Duration::from_secs(5);
+
+/// FR-12, FR-11, FR-10, FR-09: `TENURE_CLUSTER_ROUNDS=12` is the 60 s lease over an election every 5 s; the suite's is
+/// shorter, with more elections a second.
 #[test]
 fn a_lease_over_elections_ends_once_and_not_early() {
     let mut cluster = Cluster::start(Plan::three());
-    let every = Duration::from_secs(5);
-    let elections = rounds(3);
+    let elections = rounds(ELECTIONS);
+    let every = if elections > ELECTIONS { EVERY_LONG } else { EVERY };
     let ttl = every * u32::try_from(elections).unwrap();
     let args = json!({"owner": "o", "token": "t", "ttl_ms": ms(ttl), "create": true});
     let sent = Instant::now();
@@ -50,17 +58,15 @@ fn a_lease_over_elections_ends_once_and_not_early() {
             outages.push(elect(&mut cluster));
         }
         turn += 1;
+        let asked = Instant::now();
         match left(&cluster, turn % 3 + 1, "k") {
             Some(None) => break Instant::now(),
             Some(Some(left)) => assert!((1..=ms(ttl)).contains(&left), "{left} ms left"),
             None => {}
         }
         let longest: Duration = outages.iter().map(|outage| *outage + TICK).sum();
-        assert!(
-            answered.elapsed() < ttl + longest + TICK + SLACK,
-            "still held, {:?} after its grant",
-            answered.elapsed()
-        );
+        let after = asked - answered;
+        assert!(after < ttl + longest + TICK + SLACK, "still held, {after:?} after its grant");
         pass(Duration::from_millis(20));
     };
     assert!(ended + STAMP > sent + ttl, "not early: {:?} of {ttl:?}", ended - sent);
@@ -82,11 +88,13 @@ fn a_lease_over_elections_ends_once_and_not_early() {
 fn fifty_leases_end_within_the_bound() {
     let cluster = Cluster::start(Plan::three());
     let ttl = Duration::from_secs(4);
-    let acquire = |n: u64| {
+    let acquire = |n: usize| {
         let args = json!({"owner": "o", "token": "t", "ttl_ms": ms(ttl), "create": true});
         let sent = Instant::now();
-        assert_eq!(cluster.op(n % 3 + 1, &format!("k{n}"), "ACQUIRE", &args)["result"], true);
-        (n, sent, Instant::now())
+        let answer = Asker::new(&cluster, n).insist(&format!("k{n}"), "ACQUIRE", &args);
+        // A repetition is told that the first one did it.
+        assert!(answer["result"] == true || answer["yours"] == true, "{answer}");
+        (n as u64, sent, Instant::now())
     };
     let mut held: Vec<_> = (0..50).map(acquire).collect();
     while !held.is_empty() {

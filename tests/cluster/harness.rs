@@ -17,13 +17,16 @@ use tenure_client::{Client, HostClock, Options};
 use crate::history::now_ns;
 use crate::http::{Http, Response};
 use crate::ports;
-use crate::process::{Process, SOON, eventually, tenure};
+pub use crate::process::SOON;
+use crate::process::{Process, eventually, pass, tenure};
 pub use crate::seat::{Plan, Seat};
 
 /// How often addresses are chosen anew when somebody else took one.
 const PORT_TRIES: usize = 5;
-/// For a page about a node: it answers at once, or is stopped.
-const PAGE_WITHIN: Duration = Duration::from_secs(2);
+/// For a page about a node: it answers at once, or is stopped. A loaded machine may keep it for a moment.
+const PAGE_WITHIN: Duration = Duration::from_secs(5);
+/// Between two tries of a call.
+const PACE: Duration = Duration::from_millis(20);
 
 /// When a node was killed.
 #[derive(Clone, Copy)]
@@ -323,14 +326,26 @@ impl Cluster {
         Http::connect_within(self.seats[&id].client, within)?.post(command, &body.to_string())
     }
 
-    /// Sends a command to exactly this node: the answer, which must be one.
+    /// Sends a command to exactly this node: the answer, which must be one. An election is no failure: what surely did nothing
+    /// is sent again, and what may have been done too where doing it twice is doing it once. For other commands where there
+    /// may be one: [`crate::asker::Asker`].
     pub fn call(&self, id: u64, command: &str, body: &Value) -> Value {
-        let response = self.ask(id, command, body, SOON).unwrap_or_else(|error| panic!("node {id} {command}: {error}"));
-        assert_eq!(response.status, 200, "node {id} {command} {body}: {response:?}");
-        response.json()
+        let until = Instant::now() + SOON;
+        loop {
+            let asked = self.ask(id, command, body, SOON);
+            let response = asked.unwrap_or_else(|error| panic!("node {id} {command}: {error}"));
+            let again = match response.status {
+                200 => return response.json(),
+                503 => response.json()["code"] == "unavailable",
+                504 => bears_repetition(command, body),
+                _ => false,
+            };
+            assert!(again && Instant::now() < until, "node {id} {command} {body}: {response:?}");
+            pass(PACE);
+        }
     }
 
-    /// An OP at exactly this node: the answer, which must be one.
+    /// The same for an OP.
     pub fn op(&self, id: u64, key: &str, operation: &str, args: &Value) -> Value {
         self.call(id, "OP", &json!({"key": key, "operation": operation, "args": args}))
     }
@@ -352,6 +367,12 @@ impl Drop for Cluster {
             eprintln!("--- node {}: {said:?}", seat.id);
         }
     }
+}
+
+/// Reads, and RENEW.
+fn bears_repetition(command: &str, body: &Value) -> bool {
+    let operation = if command == "OP" { body["operation"].as_str().unwrap() } else { command };
+    ["GET", "SCAN", "TTL", "EXISTS", "HELD", "CHECK", "HOLDERS", "RENEW"].contains(&operation)
 }
 
 /// `GET path` of a node.

@@ -19,7 +19,11 @@ mod line;
 #[path = "../e2e/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests of one node")]
 mod process;
+#[path = "../e2e/sse.rs"]
+#[allow(dead_code, reason = "shared with the tests of one node")]
+mod sse;
 
+mod asker;
 mod catching_up;
 mod chaos;
 mod elections;
@@ -27,12 +31,14 @@ mod five;
 mod followers_stopped;
 mod harness;
 mod history;
+mod holder_cut_off;
 mod identity;
 mod leader_killed;
 mod leader_stopped;
 mod load;
 mod network;
 mod partition;
+mod pools;
 mod ports;
 mod probe;
 mod races;
@@ -45,6 +51,7 @@ mod seat;
 mod session;
 mod states;
 mod storms;
+mod tenants;
 mod wall_clock;
 mod wall_clocks;
 mod watch;

@@ -5,8 +5,10 @@
 //! port can be in the way: each is tried by binding it. Who binds it between that and the node's start wins; the node
 //! then says so and ends, and the harness begins anew with other ports.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
+
+use socket2::{Domain, Socket, Type};
 
 const FIRST: u16 = 15_000;
 const COUNT: u16 = 15_000;
@@ -21,9 +23,17 @@ pub fn free() -> SocketAddr {
         let next = TAKEN.fetch_add(1, Ordering::Relaxed);
         let port = FIRST + (start + next % COUNT) % COUNT;
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(addr).is_ok() {
+        if is_free(addr) {
             return addr;
         }
     }
     panic!("no free port in {FIRST}..{}", FIRST + COUNT);
+}
+
+/// The socket never listens, and shares its address: a process that another thread is just starting has a copy of it for a
+/// moment, which must not be in the node's way.
+fn is_free(addr: SocketAddr) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&addr.into()).is_ok()
 }

@@ -9,7 +9,7 @@ use checker::{Answer, Operation, Outcome};
 
 /// `TENURE_CLUSTER_READS=10000` for the long run.
 fn count() -> u64 {
-    std::env::var("TENURE_CLUSTER_READS").map_or(500, |count| count.parse().expect("TENURE_CLUSTER_READS is a number"))
+    std::env::var("TENURE_CLUSTER_READS").map_or(200, |count| count.parse().expect("TENURE_CLUSTER_READS is a number"))
 }
 
 /// A write at one node, then at once a read at another: it shows the write. Leaders and followers in every pairing.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::asker::Asker;
 use crate::harness::{Cluster, Plan, rounds};
 use crate::history::History;
 use crate::load::Load;
@@ -19,15 +20,17 @@ fn all_nodes_killed_at_once() {
     let (ttl_ms, long_ms) = (6_000, 3_600_000);
     let granted = Instant::now();
     let args = json!({"owner": "o", "token": "t", "ttl_ms": long_ms, "create": true});
+    // On a loaded machine there may be an election: who asks on is told the same fence.
+    let mut asker = Asker::new(&cluster, 0);
     let fences: Vec<Value> =
-        (0..100).map(|n| cluster.op(1, &format!("base-{n}"), "ACQUIRE", &args)["fence"].clone()).collect();
+        (0..100).map(|n| asker.insist(&format!("base-{n}"), "ACQUIRE", &args)["fence"].clone()).collect();
     let load = Load { holders: 4, readers: 1, ..Load::default() };
     load.run(&mut cluster, &history, |cluster, running| {
         for _ in 0..rounds(2) {
             running.await_calls(100);
             let short_sent = Instant::now();
             let short = json!({"owner": "o", "token": "short", "ttl_ms": ttl_ms, "create": true});
-            let fence = cluster.op(cluster.leader(), "short", "ACQUIRE", &short)["fence"].clone();
+            let fence = asker.insist("short", "ACQUIRE", &short)["fence"].clone();
             cluster.kill_all();
             let started = Instant::now();
             cluster.restart_all();
@@ -37,18 +40,18 @@ fn all_nodes_killed_at_once() {
             let renew = json!({"token": "short", "fence": fence, "ttl_ms": 1});
             assert_eq!(cluster.op(1, "short", "RENEW", &renew)["result"], true);
             let other = json!({"owner": "p", "token": "other", "ttl_ms": 60_000});
-            let refused = cluster.op(2, "short", "ACQUIRE", &other);
+            let refused = asker.insist("short", "ACQUIRE", &other);
             assert_eq!((&refused["result"], &refused["reason"]), (&json!(false), &json!("held")), "{refused}");
             let taken = eventually("the lease is free at its deadline", || {
-                let taken = cluster.op(3, "short", "ACQUIRE", &other)["result"] == true;
-                taken.then(Instant::now)
+                let answer = asker.insist("short", "ACQUIRE", &other);
+                (answer["result"] == true || answer["yours"] == true).then(Instant::now)
             });
             assert!(taken + STAMP > short_sent + Duration::from_millis(ttl_ms), "not early");
             let outage = Duration::from_secs(1) + serving;
             let late = short_sent + Duration::from_millis(ttl_ms) + outage + Duration::from_secs(3);
             assert!(taken <= late, "taken {:?} after its deadline", taken - short_sent);
-            let freed = cluster.op(1, "short", "RELEASE", &json!({"token": "other"}));
-            assert_eq!(freed["result"], true);
+            let freed = asker.insist("short", "RELEASE", &json!({"token": "other"}));
+            assert!(freed["result"] == true || freed["reason"] == "not_held", "{freed}");
         }
     });
     for (n, fence) in fences.iter().enumerate() {
@@ -98,7 +101,8 @@ fn stopped_and_started_without_a_pause() {
     let started = Instant::now();
     let mut second = Process::start(second);
     assert!(!second.end().success());
-    assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
+    // One that waited for the directory would wait for ever.
+    assert!(started.elapsed() < Duration::from_secs(15), "it took {:?}", started.elapsed());
     let said = second.rest();
     let data = cluster.seat(node).data.display().to_string();
     assert!(said.contains(&data), "it names the directory: {said}");
@@ -109,11 +113,12 @@ fn stopped_and_started_without_a_pause() {
 #[test]
 fn the_same_flags_always_work() {
     let mut cluster = Cluster::start(Plan::three());
-    for _ in 0..rounds(10).min(10) {
+    for round in 0..rounds(10).min(10) {
         let leader = cluster.leader();
-        cluster.kill(leader);
-        cluster.restart(leader);
-        cluster.await_ready(leader);
+        let killed = if round % 2 == 0 { leader } else { cluster.others(leader)[round / 2 % 2] };
+        cluster.kill(killed);
+        cluster.restart(killed);
+        cluster.await_ready(killed);
     }
     let members = cluster.status(1).unwrap()["members"].as_array().map(Vec::len);
     assert_eq!(members, Some(3));

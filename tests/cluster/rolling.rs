@@ -14,7 +14,8 @@ use crate::process::eventually;
 use checker::{Answer, Call, Live, Operation, Outcome, Position, Witness};
 
 const CLIENTS: u32 = 8;
-const TTL_MS: u64 = 5_000;
+/// Longer than a call may take that is tried at one node after the other.
+const TTL_MS: u64 = 30_000;
 
 /// A client of the product, and the history of its calls.
 struct Writer {

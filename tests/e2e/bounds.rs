@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::crash::{TTL_MS, a_thousand_leases, by_key};
 use crate::harness::{Fresh, Node, disk_bytes, eventually};
+use crate::machine_id::{furnish, stands};
 
 /// A BATCH of OPs on `key`, which must be answered one by one.
 fn batch(node: &Node, commands: Vec<Value>) -> Vec<Value> {
@@ -84,6 +85,7 @@ fn a_million_renewals_keep_the_directory_small() {
 fn a_start_from_a_snapshot_loses_nothing() {
     let fresh = Fresh::start();
     let base = a_thousand_leases(&fresh.node);
+    let pool = furnish(&fresh.node);
     // Refused, but logged: 700 notes of 1 KiB an entry, past the snapshot's 64 MiB of log more than twice.
     let note = "n".repeat(1024);
     let args = json!({"owner": "other", "token": "other", "note": note});
@@ -97,11 +99,12 @@ fn a_start_from_a_snapshot_loses_nothing() {
     let last = fresh.node.op("last", "ACQUIRE", &json!({"owner": "o", "token": "t", "ttl_ms": TTL_MS, "create": true}));
     let fresh = fresh.restart();
     let there = by_key(&fresh.node);
-    assert_eq!(there.len(), base.len() + 1);
+    assert_eq!(there.len(), base.len() + 2);
     assert_eq!(there["last"]["fence"], last["fence"]);
     for (key, fence) in &base {
         assert_eq!((&there[key]["held"], &there[key]["fence"]), (&json!(true), fence), "{key}");
     }
     let args = json!({"token": "t7", "fence": base["base-0007"]});
     assert_eq!(fresh.node.op("base-0007", "RENEW", &args)["result"], true, "token hashes are in the snapshot");
+    stands(&fresh.node, &pool);
 }

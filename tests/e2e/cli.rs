@@ -161,13 +161,15 @@ fn help_version_status_completions() {
     assert!(stdout(&version).contains(env!("CARGO_PKG_VERSION")), "{}", stdout(&version));
     let help = stdout(&tenure().arg("--help").output().unwrap());
     for command in [
-        "serve", "dev", "run", "elect", "acquire", "renew", "release", "get", "ls", "break", "check", "status", "bench",
+        "serve", "dev", "run", "elect", "id ", "acquire", "renew", "release", "get", "ls", "break", "check", "status",
+        "bench",
     ] {
         assert!(help.contains(command), "{command} is missing in: {help}");
     }
     for shell in ["bash", "zsh", "fish"] {
         let output = tenure().args(["completions", shell]).output().unwrap();
         assert!(output.status.success() && stdout(&output).contains("tenure"), "{shell}: {}", stderr(&output));
+        assert!(stdout(&output).contains("holders"), "{shell}: commands of commands too");
     }
     let status = fresh.node.cli(&["status"]);
     assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
@@ -176,6 +178,22 @@ fn help_version_status_completions() {
     let status: Value = serde_json::from_str(&stdout(&status)).unwrap();
     assert_eq!((&status["quorum"], &status["nodes"][0]["report"]["role"]), (&json!(true), &json!("leader")));
     assert!(status["nodes"][0]["report"]["fsync"]["p99_us"].as_u64().is_some_and(|us| us > 0), "{status}");
+}
+
+/// Nothing is refused, and nothing is left behind.
+#[test]
+fn every_workload_of_the_benchmark_does_what_it_says() {
+    let fresh = Fresh::start();
+    for workload in ["cycle", "renew", "read", "slot"] {
+        let short = ["--clients", "3", "--duration", "300ms", "--warmup", "0s"];
+        let output = fresh.node.cli(&[&["--json", "bench", "--workload", workload], &short[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{workload}: {}", stderr(&output));
+        let said: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let result = &said["results"][0];
+        assert!(result["ops"].as_u64().is_some_and(|ops| ops > 0), "{said}");
+        assert_eq!(result["errors"], json!({}), "{said}");
+    }
+    assert_eq!(stdout(&fresh.node.cli(&["--json", "ls"])).matches("bench:").count(), 0);
 }
 
 /// A throw-away node lives as long as its command, and tells it where it is.

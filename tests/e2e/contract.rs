@@ -1,10 +1,8 @@
 //! Every line of the contract over raw HTTP: results, extras, reasons, headers. Bad input stands in `input.rs`.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use crate::harness::{Fresh, Node, eventually, pass};
+use crate::harness::{Fresh, Node, eventually};
 
 fn create(node: &Node, key: &str, options: &Value) {
     assert_eq!(node.call("CREATE", &json!({"key": key, "type": "lease", "options": options}))["result"], true);
@@ -336,8 +334,7 @@ fn an_expired_grant_is_told_as_such() {
     let node = &fresh.node;
     create(node, "k", &json!({"delay_ms": 60_000}));
     let fence = number(&acquire(node, "k", "t", 50)["fence"]);
-    pass(Duration::from_millis(80));
-    assert_eq!(node.op("k", "HELD", &json!({}))["result"], false);
+    node.await_free("k");
     assert_refused(&node.op("k", "RENEW", &json!({"token": "t"})), "expired");
     assert_refused(&node.op("k", "RELEASE", &json!({"token": "t", "fence": fence})), "expired");
     assert_refused(&acquire(node, "k", "t2", 30_000), "delay");

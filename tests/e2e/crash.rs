@@ -181,7 +181,8 @@ fn a_hundred_leases_over_ten_kills() {
         let started = Instant::now();
         fresh = fresh.restart();
         assert_eq!(fresh.node.op("base-0000", "HELD", &json!({"token": "t0"}))["result"], true);
-        assert!(started.elapsed() < Duration::from_secs(10), "killed to serving took {:?}", started.elapsed());
+        // What takes milliseconds here may take seconds on a loaded machine; a node that hangs takes for ever.
+        assert!(started.elapsed() < Duration::from_secs(20), "killed to serving took {:?}", started.elapsed());
     }
     let there = by_key(&fresh.node);
     assert_eq!(there.len(), base.len());

@@ -1,17 +1,14 @@
 //! `tenure elect`: one leader of many, and the next when it ends.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{Fresh, Node, Process, SOON, eventually, stderr, stdout, tenure};
 
-/// From the end of a leader to the next.
-const NEXT: Duration = Duration::from_secs(3);
-
 fn elect(node: &Node, owner: &str, more: &[&str]) -> Command {
+    // Whoever is awaited here for SOON was told at once: neither the end of that ttl nor a renewal comes so early.
     let mut command = tenure();
     command.args(["--uri", &node.uri(), "elect", "k", "--ttl", "10m", "--owner", owner]).args(more);
     command
@@ -43,11 +40,9 @@ fn leaders_follow_each_other_and_are_observed() {
     shows(&observer, &format!("first, fence {fence}"));
     let second = Process::start(elect(node, "second", &[]));
     eventually("the second waits", || (node.get("k")["waiters"] == 1).then_some(()));
-    let ended = Instant::now();
     first.signal(Signal::TERM);
     assert_eq!(first.end().code(), Some(0), "{}", first.lines.text());
     let next = await_leader(node, "second");
-    assert!(ended.elapsed() < NEXT, "{:?}", ended.elapsed());
     assert!(next > fence);
     shows(&second, &format!("elected, fence {next}"));
     shows(&observer, &format!("second, fence {next}"));
@@ -62,10 +57,8 @@ fn a_leader_that_is_broken_says_so_and_stands_again() {
     let process = Process::start(elect(node, "only", &[]));
     let fence = await_leader(node, "only");
     shows(&process, &format!("elected, fence {fence}"));
-    let broken = Instant::now();
     node.op("k", "BREAK", &json!({"reason": "step down"}));
     shows(&process, &format!("lost, fence {fence}: broken: step down"));
-    assert!(broken.elapsed() < NEXT, "{:?}", broken.elapsed());
     shows(&process, &format!("elected, fence {}", await_leader(node, "only")));
 }
 
@@ -93,7 +86,8 @@ fn told_to_end_while_it_loses_it_campaigns_no_more() {
     let fresh = Fresh::start();
     let node = &fresh.node;
     let job = "trap 'echo told' TERM; echo leads:$TENURE_FENCE; while :; do sleep 0.02; done";
-    let mut process = Process::start(elect(node, "only", &["--grace", "2s", "--", "sh", "-c", job]));
+    // The grace: the signal comes within it on a loaded machine too.
+    let mut process = Process::start(elect(node, "only", &["--grace", "6s", "--", "sh", "-c", job]));
     let fence = await_leader(node, "only");
     shows(&process, &format!("leads:{fence}"));
     node.op("k", "BREAK", &json!({"reason": "step down"}));

@@ -6,7 +6,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
 use tenure::keyspace::{self, Acquire, Event, Keyspace, OpReply, Reason, Reply, token_hash};
@@ -14,7 +13,7 @@ use tenure_client::wire::{AcquireArgs, Op, ReleaseArgs, RenewArgs, Token};
 use tenure_client::{Client, HostClock, Options};
 use tenure_cluster::{Moment, Position, Stamp, StateMachine};
 
-use crate::harness::{Fresh, SOON, pass};
+use crate::harness::{Fresh, SOON};
 use crate::line::Waiting;
 
 /// A proxy before `node` that swallows every second answer: the request has had its effect, and its connection is closed.
@@ -158,10 +157,10 @@ fn an_ended_lease_is_taken_at_the_first_try_however_late() {
     }
 }
 
-/// Resident memory of this process, KiB.
+/// What this process has allocated and touched, KiB. Not its program text, which comes and goes with the host's memory.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -183,11 +182,12 @@ fn a_million_refusals() {
     let warm_kib = resident_kib();
     refuse(100_000..1_100_000);
     let grown_kib = resident_kib().saturating_sub(warm_kib);
-    assert!(grown_kib * 20 <= warm_kib, "{grown_kib} KiB more than {warm_kib} KiB");
+    // A million of them, at a byte each.
+    assert!(grown_kib < 1_024, "{grown_kib} KiB more than {warm_kib} KiB");
     assert_eq!(core.saved(), before, "nothing of them is kept");
 }
 
-/// FR-49: a million refused ACQUIREs leave nothing behind, in the store and in memory (5 %). Over HTTP: `bounds`.
+/// FR-49: a million refused ACQUIREs leave nothing behind, in the store and in memory. Over HTTP: `bounds`.
 #[test]
 fn a_million_refusals_leave_nothing_behind() {
     let args = ["--exact", "field_reports::a_million_refusals", "--ignored", "--test-threads", "1"];
@@ -202,7 +202,7 @@ fn a_million_refusals_leave_nothing_behind() {
 fn a_client_that_releases_late_is_not_held_up() {
     let fresh = Fresh::start();
     let acquired = fresh.node.op("k", "ACQUIRE", &json!({"owner": "o", "token": "t", "ttl_ms": 50, "create": true}));
-    pass(Duration::from_millis(60));
+    fresh.node.await_free("k");
     let cli = |fence: &str| fresh.node.cli(&["release", "k", "--token", "t", "--fence", fence]);
     for _ in 0..2 {
         let output = cli(&acquired["fence"].to_string());

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,21 @@ pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < until, "not within {SOON:?}: {what}");
         pass(Duration::from_millis(10));
     }
+}
+
+/// What a script starts in its background ignores SIGINT, and so do its children: no shell can trap it then. They get the
+/// default from whoever handles it; here nobody listens to what the handler tells, and the tests go on ignoring it.
+fn heed_interrupts() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+        if u64::from_str_radix(mask, 16).unwrap() & (1 << (Signal::INT.as_raw() - 1)) != 0 {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let _entered = runtime.enter();
+            let _handled = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).unwrap();
+        }
+    });
 }
 
 /// What a process has said so far, line by line.
@@ -98,6 +113,7 @@ pub struct Process {
 impl Process {
     /// Starts `command` with its output followed.
     pub fn start(mut command: Command) -> Self {
+        heed_interrupts();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Lines::default();
         let followers = vec![lines.follow(child.stdout.take().unwrap()), lines.follow(child.stderr.take().unwrap())];
@@ -163,6 +179,14 @@ impl Node {
         Self::start_command(serve(data))
     }
 
+    /// Starts a node on `data` that must come back where it was: at an address of [`crate::ports`], which nobody else takes
+    /// while it is away.
+    pub fn start_at(data: &Path, addr: SocketAddr) -> Self {
+        let mut command = tenure();
+        command.arg("serve").arg("--data").arg(data).args(["--listen", &addr.to_string()]);
+        Self::start_command(command)
+    }
+
     /// Starts a node by `command` and awaits its start line.
     pub fn start_command(command: Command) -> Self {
         let mut process = Process::start(command);
@@ -219,6 +243,11 @@ impl Node {
     /// An OP: the answer, which must be one.
     pub fn op(&self, key: &str, operation: &str, args: &Value) -> Value {
         self.call("OP", &json!({"key": key, "operation": operation, "args": args}))
+    }
+
+    /// Awaits that nobody holds the lease.
+    pub fn await_free(&self, key: &str) {
+        eventually("the grant ends", || (self.op(key, "HELD", &json!({}))["result"] == false).then_some(()));
     }
 
     /// GET's result.

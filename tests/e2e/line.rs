@@ -23,7 +23,7 @@ impl Waiting {
         Self::ask_with(addr, key, token, &json!({}), "")
     }
 
-    /// The same with other arguments, and headers that end in `\r\n`.
+    /// The same with other arguments (without those that are null), and headers that end in `\r\n`.
     pub fn ask_with(addr: SocketAddr, key: &str, token: &str, change: &Value, headers: &str) -> Self {
         let mut http = Http::connect_within(addr, ANSWER_WITHIN).unwrap();
         http.send_bytes(request(key, token, change, headers).as_bytes()).unwrap();
@@ -68,6 +68,7 @@ pub fn request(key: &str, token: &str, change: &Value, headers: &str) -> String 
     for (name, value) in change.as_object().unwrap() {
         args[name] = value.clone();
     }
+    args.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     let body = json!({"key": key, "operation": "ACQUIRE", "args": args}).to_string();
     let length = body.len();
     format!(

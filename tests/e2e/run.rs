@@ -10,6 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harness::{Fresh, Node, Process, eventually, pass, stderr, stdout, tenure};
+use crate::ports;
 
 fn run(node: &Node, key: &str, ttl: &str, job: &str) -> Command {
     let mut command = tenure();
@@ -89,12 +90,20 @@ fn a_server_that_is_gone_ends_the_job_before_the_deadline() {
     let fresh = Fresh::start();
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("beat");
-    let mut process = Process::start(run(&fresh.node, "k", "3s", &stubborn_job(&log)));
+    let job = stubborn_job(&log);
+    let mut command = tenure();
+    command.args(["--uri", &fresh.node.uri(), "run", "--key", "k", "--ttl", "15s", "--grace", "3s"]);
+    command.args(["--", "sh", "-c", &job]);
+    let started = Instant::now();
+    let mut process = Process::start(command);
     await_beats(&log);
+    // Shortly before the renewal, at a third: so much sooner than the ttl after the stop the lease's time is over, which
+    // leaves a guard on a loaded machine as much to kill in.
+    pass(Duration::from_secs(3).saturating_sub(started.elapsed()));
     fresh.node.process.signal(Signal::STOP);
     let stopped = Instant::now();
     let status = process.end();
-    let deadline = Duration::from_secs(3);
+    let deadline = Duration::from_secs(15);
     assert_eq!(status.code(), Some(122), "lost: {}", process.lines.text());
     for who in ["parent", "child"] {
         let last = last_beat(&log, who, stopped);
@@ -128,7 +137,8 @@ fn a_killed_run_leaves_no_job_behind() {
         let last = last_beat(&log, who, killed);
         assert!(last < free_after, "{who} was alive at {last:?}, the key was free at {free_after:?}");
     }
-    assert!(free_after < Duration::from_secs(5), "free at the ttl: {free_after:?}");
+    // A node that stands still on a loaded machine gives that time back.
+    assert!(free_after < Duration::from_secs(15), "free at the ttl: {free_after:?}");
 }
 
 fn assert_no_more_beats(log: &Path) {
@@ -143,14 +153,17 @@ fn assert_no_more_beats(log: &Path) {
 fn the_lease_outlives_the_job() {
     let fresh = Fresh::start();
     let dir = TempDir::new().unwrap();
-    let log = dir.path().join("log");
-    // Renewed once a second.
+    let (log, go) = (dir.path().join("log"), dir.path().join("go"));
+    // Once told, it comes to its end only when a renewal was seen.
     let job = format!(
-        "trap 'sleep 1.5; echo ended >> {0}; exit 5' TERM; echo began >> {0}; while :; do sleep 0.05; done",
-        log.display()
+        "trap 'until [ -e {1} ]; do sleep 0.05; done; echo ended >> {0}; exit 5' TERM; echo began >> {0}; \
+         while :; do sleep 0.05; done",
+        log.display(),
+        go.display()
     );
     let mut command = tenure();
-    command.args(["--uri", &fresh.node.uri(), "run", "--key", "k", "--ttl", "6s", "--grace", "3s"]);
+    // Renewed every 2.3 s: three times within the grace.
+    command.args(["--uri", &fresh.node.uri(), "run", "--key", "k", "--ttl", "14s", "--grace", "7s"]);
     command.args(["--", "sh", "-c", &job]);
     let mut process = Process::start(command);
     eventually("the job is at work", || fs::read_to_string(&log).ok().filter(|text| text.contains("began")));
@@ -161,7 +174,10 @@ fn the_lease_outlives_the_job() {
         let ended = fs::read_to_string(&log).unwrap().contains("ended");
         assert!(answer["result"] == true || ended, "the lease was given back while the job was at work");
         let Some(now_ms) = answer["ttl_ms"].as_u64() else { break };
-        renewals += u32::from(left_ms > 0 && now_ms > left_ms);
+        if left_ms > 0 && now_ms > left_ms {
+            renewals += 1;
+            fs::write(&go, "").unwrap();
+        }
         left_ms = now_ms;
         pass(Duration::from_millis(10));
     }
@@ -172,19 +188,24 @@ fn the_lease_outlives_the_job() {
 /// Its server killed and started again: the job goes on, the lease is kept.
 #[test]
 fn a_restart_of_the_server_is_survived() {
-    let Fresh { node, dir } = Fresh::start();
+    let (dir, addr) = (TempDir::new().unwrap(), ports::free());
     let data = dir.path().join("data");
+    let node = Node::start_at(&data, addr);
     let go = dir.path().join("go");
     let job = format!("while [ ! -e {} ]; do sleep 0.05; done; echo done", go.display());
-    let mut process = Process::start(run(&node, "k", "5s", &job));
+    // It outlives the restart on a loaded machine.
+    let mut process = Process::start(run(&node, "k", "14s", &job));
     let fence = eventually("it holds", || node.get("k")["fence"].as_u64());
-    let address = node.addr.to_string();
     node.kill();
-    let mut command = tenure();
-    command.arg("serve").arg("--data").arg(&data).args(["--listen", &address]);
-    let node = Node::start_command(command);
-    // Longer than the ttl: it lives by renewals after the restart.
-    pass(Duration::from_secs(6));
+    let node = Node::start_at(&data, addr);
+    // It lives by renewals after the restart: nothing else gives it more time.
+    let mut before_ms = u64::MAX;
+    eventually("it is renewed", || {
+        let now_ms = node.get("k")["ttl_ms"].as_u64().unwrap();
+        let more = now_ms > before_ms;
+        before_ms = now_ms;
+        more.then_some(())
+    });
     assert_eq!(node.get("k")["fence"], fence, "{}", process.lines.text());
     fs::write(&go, "").unwrap();
     assert_eq!(process.end().code(), Some(0), "{}", process.lines.text());
@@ -193,11 +214,13 @@ fn a_restart_of_the_server_is_survived() {
 #[test]
 fn a_broken_lease_ends_the_job() {
     let fresh = Fresh::start();
-    let mut process = Process::start(run(&fresh.node, "k", "3s", "while :; do sleep 0.05; done"));
+    // Told by the watch: no renewal comes so soon, and no stall is a loss.
+    let mut process = Process::start(run(&fresh.node, "k", "10m", "while :; do sleep 0.05; done"));
     eventually("it holds", || fresh.node.get("k")["held"].as_bool().filter(|held| *held));
     fresh.node.op("k", "BREAK", &json!({"reason": "maintenance window"}));
     assert_eq!(process.end().code(), Some(122));
-    assert!(process.lines.text().contains("maintenance window"), "it says why: {}", process.lines.text());
+    let said = process.rest();
+    assert!(said.contains("maintenance window"), "it says why: {said}");
 }
 
 /// Two hosts run one key in a loop; each job notes its start and end. No two overlap, by one log on one clock.
@@ -212,7 +235,8 @@ fn two_runs_of_one_key_never_overlap() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    let output = run(&fresh.node, "k", "5s", &job).output().unwrap();
+                    // A stall of the machine is no loss.
+                    let output = run(&fresh.node, "k", "30s", &job).output().unwrap();
                     assert!([Some(0), Some(120)].contains(&output.status.code()), "{}", stderr(&output));
                 }
             });

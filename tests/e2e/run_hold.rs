@@ -1,13 +1,14 @@
 //! `tenure run --min-hold`: once a period, and which runs count.
 
-use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::harness::{Fresh, Node, Process, SOON, eventually, pass, stderr, stdout, tenure};
+use crate::ports;
 
 /// A period that no test outlives.
 const HOLD: &str = "10m";
@@ -75,14 +76,13 @@ fn a_broken_run_counts_for_nobody() {
     assert_eq!(code(&once(&fresh.node, "k", &[], "true")), 0, "the grace is not waited for once the job is gone");
 }
 
-/// A run that waits for the end of its input, and loses its node before it comes. Gives the node's address.
-fn without_a_node(node: Node) -> (Process, SocketAddr) {
+/// A run that waits for the end of its input, and loses its node before it comes.
+fn without_a_node(node: Node) -> Process {
     let mut command = tenure();
     command.args(["--uri", &node.uri(), "run", "--key", "k", "--ttl", "10m", "--min-hold", HOLD]);
     command.args(["--", "sh", "-c", "echo runs; read end; exit 0"]).stdin(Stdio::piped());
     let mut process = Process::start(command);
     assert!(process.lines.await_line(SOON, |line| (line == "runs").then_some(())).is_some());
-    let addr = node.addr;
     node.kill();
     drop(process.stdin());
     let pid = process.pid().as_raw_pid();
@@ -90,19 +90,18 @@ fn without_a_node(node: Node) -> (Process, SocketAddr) {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         children.is_empty().then_some(())
     });
-    (process, addr)
+    process
 }
 
 /// One call gives up after two seconds in which nobody listens; the grant lives longer.
 #[test]
 fn the_window_opens_after_an_outage() {
-    let Fresh { node, dir } = Fresh::start();
-    let (mut process, addr) = without_a_node(node);
+    let (dir, addr) = (TempDir::new().unwrap(), ports::free());
+    let data = dir.path().join("data");
+    let mut process = without_a_node(Node::start_at(&data, addr));
     pass(Duration::from_secs(4));
     assert!(process.ended().is_none(), "it goes on trying");
-    let mut command = tenure();
-    command.arg("serve").arg("--data").arg(dir.path().join("data")).args(["--listen", &addr.to_string()]);
-    let node = Node::start_command(command);
+    let node = Node::start_at(&data, addr);
     assert_eq!(process.end().code(), Some(0), "{}", process.lines.text());
     let lease = node.get("k");
     assert_eq!((&lease["held"], &lease["last"]["reason"]), (&json!(false), &json!("released")));
@@ -112,8 +111,9 @@ fn the_window_opens_after_an_outage() {
 /// It would go on trying for as long as its grant lives, here 10 minutes.
 #[test]
 fn a_signal_ends_the_tries_to_open_the_window() {
-    let Fresh { node, dir: _dir } = Fresh::start();
-    let (mut process, _) = without_a_node(node);
+    let dir = TempDir::new().unwrap();
+    // At an address where no node of another test answers it.
+    let mut process = without_a_node(Node::start_at(&dir.path().join("data"), ports::free()));
     process.signal(Signal::TERM);
     assert_eq!(process.end().code(), Some(0), "the job's own: {}", process.lines.text());
     let said = process.rest();

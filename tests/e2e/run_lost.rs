@@ -13,11 +13,10 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::harness::{Fresh, Node, Process, SOON, eventually, tenure};
+use crate::harness::{Fresh, Node, Process, SOON, eventually, pass, tenure};
+use crate::ports;
 
-/// From an operator's act to the word on stderr and the end of a willing job, whatever the ttl.
-const SOON_TOLD: Duration = Duration::from_secs(2);
-/// One whose third, when it is renewed, lies far behind that.
+/// One whose third, when it is renewed, lies far behind [`SOON`], for which an end is awaited: no renewal told of that.
 const LONG_TTL: &str = "10m";
 
 fn run(node: &Node, ttl: &str, more: &[&str], job: &str) -> Command {
@@ -70,10 +69,8 @@ fn a_break_reaches_the_job_at_once() {
         let work = Work::new();
         let job = format!("trap 'exit 0' TERM; echo up >> {}; while :; do sleep 0.02; done", work.log().display());
         let mut process = work.start(LONG_TTL, &[], &job);
-        let broken = Instant::now();
         work.fresh.node.op("k", "BREAK", &json!({"reason": "host 7 is upgraded", "grace_ms": grace_ms}));
-        assert_eq!(process.end().code(), Some(122), "{}", process.lines.text());
-        assert!(broken.elapsed() < SOON_TOLD, "grace {grace_ms} ms: told after {:?}", broken.elapsed());
+        assert_eq!(process.end().code(), Some(122), "grace {grace_ms} ms: {}", process.lines.text());
         let said = process.rest();
         assert!(said.contains("lost: broken: host 7 is upgraded"), "it says why: {said}");
         assert_eq!(work.fresh.node.get("k")["held"], false, "given back when the job is gone, grace or not");
@@ -84,10 +81,8 @@ fn a_break_reaches_the_job_at_once() {
 fn a_deleted_key_ends_the_job_at_once() {
     let work = Work::new();
     let mut process = work.start(LONG_TTL, &["--grace", "0s"], &noting(&work.log()));
-    let deleted = Instant::now();
     work.fresh.node.call("DEL", &json!({"keys": ["k"]}));
     assert_eq!(process.end().code(), Some(122));
-    assert!(deleted.elapsed() < SOON_TOLD, "{:?}", deleted.elapsed());
     let said = process.rest();
     assert!(said.contains("lost: deleted"), "{said}");
 }
@@ -95,14 +90,13 @@ fn a_deleted_key_ends_the_job_at_once() {
 /// A BREAK while the watch is cut, or before it has begun, is in no event that it tells.
 #[test]
 fn what_the_watch_missed_is_in_its_list() {
-    let work = Work::new();
+    let (dir, addr) = (TempDir::new().unwrap(), ports::free());
+    let data = dir.path().join("data");
+    let work = Work { fresh: Fresh { node: Node::start_at(&data, addr), dir }, dir: TempDir::new().unwrap() };
     let mut process = work.start(LONG_TTL, &["--grace", "0s"], &noting(&work.log()));
-    let Work { fresh: Fresh { node, dir: data }, .. } = work;
-    let address = node.addr.to_string();
+    let Work { fresh: Fresh { node, dir: _dir }, dir: _job } = work;
     node.kill();
-    let mut command = tenure();
-    command.arg("serve").arg("--data").arg(data.path().join("data")).args(["--listen", &address]);
-    let node = Node::start_command(command);
+    let node = Node::start_at(&data, addr);
     node.op("k", "BREAK", &json!({"reason": "after the restart"}));
     assert_eq!(process.end().code(), Some(122));
     let said = process.rest();
@@ -113,10 +107,9 @@ fn what_the_watch_missed_is_in_its_list() {
 fn a_job_may_be_killed_without_a_word() {
     let work = Work::new();
     let mut process = work.start(LONG_TTL, &["--on-lost", "kill", "--grace", "1m"], &noting(&work.log()));
-    let broken = Instant::now();
     work.fresh.node.op("k", "BREAK", &json!({"reason": "now"}));
+    // Awaited for less than the grace.
     assert_eq!(process.end().code(), Some(122));
-    assert!(broken.elapsed() < SOON_TOLD, "no grace: {:?}", broken.elapsed());
     assert_eq!(fs::read_to_string(work.log()).unwrap(), "up\n", "no TERM");
 }
 
@@ -124,7 +117,8 @@ fn a_job_may_be_killed_without_a_word() {
 #[test]
 fn an_unrenewed_job_may_be_killed_without_a_word() {
     let work = Work::new();
-    let mut process = work.start("2s", &["--on-lost", "kill"], &noting(&work.log()));
+    // So long that a stall before the stop loses nothing.
+    let mut process = work.start("8s", &["--on-lost", "kill"], &noting(&work.log()));
     work.fresh.node.process.signal(Signal::STOP);
     assert_eq!(process.end().code(), Some(122));
     work.fresh.node.process.signal(Signal::CONT);
@@ -137,32 +131,40 @@ fn an_unrenewed_job_may_be_killed_without_a_word() {
 #[test]
 fn a_silent_connection_is_a_loss_at_the_own_deadline() {
     let work = Work::new();
-    // TERM at 3 s - margin 0.2 s - grace 0.75 s after the last renewal, which was at most half a second before.
-    let (ttl, earliest) = (Duration::from_secs(3), Duration::from_millis(1_400));
-    let mut process = work.start("3s", &[], &noting(&work.log()));
+    let ttl = Duration::from_secs(15);
+    // TERM at 15 s - 1 % - margins 0.45 s - grace 3 s after the grant, or after a renewal, which comes at a third.
+    let earliest = Duration::from_millis(11_400);
+    let (log, beats) = (work.log(), work.dir.path().join("beats"));
+    let job = noting(&log).replace("sleep", &format!("echo >> {}; sleep", beats.display()));
+    let asked = Instant::now();
+    let mut process = work.start("15s", &["--grace", "3s"], &job);
+    // Shortly before the renewal: so much sooner than the silence is as old as the ttl its time is over, which leaves a
+    // guard on a loaded machine as much to kill in.
+    pass(Duration::from_secs(3).saturating_sub(asked.elapsed()));
     let silent = Instant::now();
     work.fresh.node.process.signal(Signal::STOP);
-    await_line(&work.log(), "term");
-    let told = silent.elapsed();
-    eventually("the job is gone", || (!is_there(&work.log())).then_some(()));
-    let gone = silent.elapsed();
+    await_line(&log, "term");
+    let told = asked.elapsed();
     assert_eq!(process.end().code(), Some(122));
+    assert!(!is_there(&log), "gone before the run ends");
     work.fresh.node.process.signal(Signal::CONT);
     assert!(told > earliest, "a silence is no loss before its time: {told:?}");
-    assert!(gone < ttl, "dead before the lease can be another's: {gone:?}");
+    let since_last = fs::metadata(beats).unwrap().modified().unwrap().elapsed().unwrap_or_default();
+    let last = silent.elapsed().saturating_sub(since_last);
+    assert!(last < ttl, "dead before the lease can be another's: {last:?}");
     assert_eq!(fs::read_to_string(work.log()).unwrap(), "up\nterm\n", "one TERM");
     let said = process.rest();
     assert_eq!(said.matches("lost").count(), 1, "said once: {said}");
 }
 
 /// A way to a node that can be made to swallow everything, without a reset.
-struct Way {
-    addr: SocketAddr,
-    cut: Arc<AtomicBool>,
+pub struct Way {
+    pub addr: SocketAddr,
+    pub cut: Arc<AtomicBool>,
 }
 
 impl Way {
-    fn to(node: SocketAddr) -> Self {
+    pub fn to(node: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let way = Self { addr: listener.local_addr().unwrap(), cut: Arc::default() };
         let cut = Arc::clone(&way.cut);
@@ -205,7 +207,8 @@ fn a_host_that_is_cut_off_is_done_before_the_next_begins() {
     );
     let run_at = |addr: SocketAddr, more: &[&str], job: &str| {
         let mut command = tenure();
-        command.args(["--uri", &format!("tenure://{addr}"), "run", "--key", "k", "--ttl", "3s"]);
+        // So long that a stall before the second stands in line does not lose the first.
+        command.args(["--uri", &format!("tenure://{addr}"), "run", "--key", "k", "--ttl", "10s"]);
         command.args(more).args(["--", "sh", "-c", job]);
         Process::start(command)
     };
@@ -253,7 +256,8 @@ fn a_killed_holder_is_free_at_its_ttl_and_an_interrupted_one_at_once() {
     process.end();
     eventually("it is free", take);
     let took = killed.elapsed();
-    assert!(took < Duration::from_secs(7), "ttl 5s: {took:?}");
+    // A node that stands still on a loaded machine gives that time back.
+    assert!(took < Duration::from_secs(10), "ttl 5s: {took:?}");
     fs::remove_file(work.log()).unwrap();
     work.fresh.node.op("k", "RELEASE", &json!({"token": "next"}));
 

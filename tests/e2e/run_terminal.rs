@@ -114,6 +114,19 @@ fn a_stopped_job_goes_on_in_the_foreground() {
     assert_eq!(fresh.node.get("k")["last"]["reason"], "released");
 }
 
+/// One that asked for the terminal just before it was given to it is seen as stopped only when it has it: it goes on. The
+/// signal is its own here, since a shell that read too early cannot be had at will.
+#[test]
+fn a_job_that_asked_too_early_goes_on() {
+    let fresh = Fresh::start();
+    let mut terminal = Terminal::open(&fresh);
+    terminal.run("read go; echo up:$((1+1)); kill -TTIN $$; read line; echo got:$line:", "; echo code:$?:");
+    terminal.has_it("up:2");
+    terminal.line("on");
+    terminal.shows("got:on:");
+    terminal.shows("code:0:");
+}
+
 #[test]
 fn a_background_job_that_wants_to_read_waits_for_fg() {
     let fresh = Fresh::start();

@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::harness::{Fresh, Node, Process, eventually, stderr, tenure};
+use crate::sse::Stream;
+use crate::waiting::requests_wait;
 
-/// From the end of a grant to the next in line at work.
-const HANDED_OVER: Duration = Duration::from_secs(2);
+/// From the end of a grant to the next in line, on the cluster clock: before the 5 s for which a dead one's place is kept.
+const HANDED_OVER_MS: u64 = 4_000;
 
 fn run(node: &Node, wait: &str, job: &str) -> Command {
     let mut command = tenure();
@@ -19,14 +20,16 @@ fn run(node: &Node, wait: &str, job: &str) -> Command {
     command
 }
 
-fn hold(node: &Node) {
+/// Its fence.
+fn hold(node: &Node) -> u64 {
     let args = json!({"owner": "other", "token": "t", "create": true, "ttl_ms": 600_000});
-    assert_eq!(node.op("k", "ACQUIRE", &args)["result"], true);
+    let answer = node.op("k", "ACQUIRE", &args);
+    assert_eq!(answer["result"], true, "{answer}");
+    answer["fence"].as_u64().unwrap()
 }
 
-fn release(node: &Node) -> Instant {
+fn release(node: &Node) {
     assert_eq!(node.op("k", "RELEASE", &json!({"token": "t"}))["result"], true);
-    Instant::now()
 }
 
 /// Starts one that waits, and awaits that it does.
@@ -72,18 +75,24 @@ fn whoever_leaves_the_line_is_passed_over() {
     let dir = TempDir::new().unwrap();
     let log = dir.path().join("log");
     let note = |name: &str| format!("echo {name} >> {}", log.display());
-    hold(&fresh.node);
+    let held = hold(&fresh.node);
     let mut told = waiting(&fresh.node, &note("told"));
     let mut killed = waiting(&fresh.node, &note("killed"));
     let mut last = waiting(&fresh.node, &note("last"));
     told.signal(Signal::TERM);
     assert_eq!(told.end().code(), Some(143));
     await_waiters(&fresh.node, 2);
+    // Both listen: none is between two tries of its call.
+    requests_wait(&fresh.node, 2);
+    let mut watch = Stream::open(fresh.node.addr, "?key=k&list=false", None);
     killed.signal(Signal::KILL);
     killed.end();
-    let released = release(&fresh.node);
+    release(&fresh.node);
     assert_eq!(last.end().code(), Some(0), "{}", last.lines.text());
-    assert!(released.elapsed() < HANDED_OVER, "{:?}", released.elapsed());
+    let granted = fresh.node.get("k")["last"]["fence"].as_u64().unwrap();
+    let released_ms = watch.clock_ms("released", held);
+    let took_ms = watch.clock_ms("granted", granted) - released_ms;
+    assert!(took_ms < HANDED_OVER_MS, "{took_ms} ms");
     assert_eq!(fs::read_to_string(log).unwrap(), "last\n");
 }
 

@@ -30,6 +30,10 @@ fn the_service_manager_is_told_of_readiness_life_and_end() {
     // The watchdog is for one process alone, as systemd names it.
     let mut command = Command::new("sh");
     command.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\""]).arg(serve.get_program()).args(serve.get_args());
+    // What `tenure()` keeps from a node.
+    for (name, _) in serve.get_envs().filter(|(_, value)| value.is_none()) {
+        command.env_remove(name);
+    }
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").stdin(Stdio::null());
     let mut node = Node::start_command(command);
     let ready = await_told(&socket, "READY=1");

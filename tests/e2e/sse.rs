@@ -85,6 +85,17 @@ impl Stream {
         }
     }
 
+    /// Reads on to what is told so of that grant; when it was, on the cluster clock. A kept place is waited for on that clock,
+    /// and what a loaded machine adds on the way to us is not in it.
+    pub fn clock_ms(&mut self, event: &str, fence: u64) -> u64 {
+        loop {
+            let told = self.event();
+            if told.event == event && told.data["fence"] == fence {
+                return told.data["clock_ms"].as_u64().unwrap();
+            }
+        }
+    }
+
     /// So many of them.
     pub fn events(&mut self, count: usize) -> Vec<Message> {
         (0..count).map(|_| self.event()).collect()

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Fresh, Node, STAMP, pass};
+use crate::harness::{Fresh, Node, STAMP, eventually, pass};
 
 /// The greatest election timeout by default: at most so much of an outage counts against a holder.
 const T: Duration = Duration::from_millis(1_500);
 /// At most so much is given on top of an outage: the time since the last tick.
 const TICK: Duration = Duration::from_secs(1);
-/// What a loaded machine may add between an event and our measuring it. Never taken off the side that protects a holder.
-const SLACK: Duration = Duration::from_secs(2);
+/// What a loaded machine may add between an event and our measuring it, or by a node that stands still, whose time is given
+/// back: a stall of 3 s and an fsync of 2 s. Never taken off the side that protects a holder.
+const SLACK: Duration = Duration::from_secs(6);
 
 fn acquire(node: &Node, key: &str, ttl: Duration) -> Value {
     let args = json!({"owner": "o", "token": "t", "ttl_ms": ms(ttl), "create": true});
@@ -67,7 +68,7 @@ fn a_grant_ends_at_its_deadline() {
     let answered = Instant::now();
     let ended = watch_the_end(&fresh.node, "k");
     assert!(ended + STAMP > sent + ttl, "not early: {:?}", ended - sent);
-    assert!(ended <= answered + ttl + TICK, "nor late: {:?}", ended - answered);
+    assert!(ended <= answered + ttl + TICK + SLACK, "nor late: {:?}", ended - answered);
 }
 
 /// FR-16: many at once, none early, all within the bound.
@@ -85,55 +86,63 @@ fn fifty_grants_end_within_the_bound() {
     if sent.elapsed() < ttl {
         assert_eq!(held, 50, "none ends early");
     }
-    pass((answered + ttl + TICK).saturating_duration_since(Instant::now()));
-    let held: Vec<Value> = fresh.node.scan().into_iter().filter(|key| key["held"] == true).collect();
-    assert!(held.is_empty(), "still held: {held:?}");
+    let ended = eventually("all have ended", || {
+        let asked = Instant::now();
+        fresh.node.scan().iter().all(|key| key["held"] == false).then_some(asked)
+    });
+    assert!(ended <= answered + ttl + TICK + SLACK, "the last ended after {:?}", ended - answered);
 }
 
 /// A stopped process gives the time back: what was left is still left, but for T.
 #[test]
 fn a_stopped_node_gives_the_time_back() {
     let fresh = Fresh::start();
-    let (ttl, stopped) = (Duration::from_secs(5), Duration::from_secs(7));
-    let granted = Instant::now();
+    let (ttl, stopped) = (Duration::from_secs(7), Duration::from_secs(8));
+    let sent = Instant::now();
     acquire(&fresh.node, "k", ttl);
+    let answered = Instant::now();
     pass(Duration::from_secs(1));
+    let at_most = ttl - answered.elapsed();
     fresh.node.process.signal(Signal::STOP);
-    let ran = granted.elapsed();
+    let at_least = ttl - sent.elapsed();
     pass(stopped);
+    let resuming = Instant::now();
     fresh.node.process.signal(Signal::CONT);
     let resumed = Instant::now();
     let left = left(&fresh.node, "k").expect("longer stopped than the ttl, and nobody could renew: still held");
-    let at_stop = ttl - ran;
-    assert!(left + resumed.elapsed() + T >= at_stop, "{left:?} left of {at_stop:?}: more than T was taken");
-    assert!(left <= at_stop + TICK + Duration::from_millis(100), "{left:?} left of {at_stop:?}: more than was there");
+    assert!(left + resuming.elapsed() + T >= at_least, "{left:?} left of {at_least:?}: more than T was taken");
+    assert!(left <= at_most + TICK + SLACK, "{left:?} left of {at_most:?}: more than was there");
     assert_eq!(fresh.node.op("k", "RENEW", &json!({"token": "t", "ttl_ms": 1}))["result"], true);
     let ended = watch_the_end(&fresh.node, "k");
-    assert!(ended <= resumed + at_stop + TICK + SLACK, "it ends as if the stop had not been");
+    assert!(ended <= resumed + at_most + TICK + SLACK, "it ends as if the stop had not been");
 }
 
 /// SIGKILL and a pause: the same deadline, the pause given back, never a whole ttl.
 #[test]
 fn a_restart_keeps_deadlines() {
     let Fresh { node, dir } = Fresh::start();
-    let ttl = Duration::from_secs(6);
-    let granted = Instant::now();
+    let ttl = Duration::from_secs(13);
+    let sent = Instant::now();
     let fence = acquire(&node, "k", ttl)["fence"].clone();
-    pass(Duration::from_secs(2));
+    let answered = Instant::now();
+    // So late that a new ttl would be longer than what may be left; and down for longer than what is.
+    pass(Duration::from_secs(8));
+    let at_most = ttl - answered.elapsed();
     node.kill();
-    let ran = granted.elapsed();
-    pass(Duration::from_secs(4));
+    let at_least = ttl - sent.elapsed();
+    pass(Duration::from_secs(6));
+    let starting = Instant::now();
     let node = Node::start(&dir.path().join("data"));
     let left = left(&node, "k").expect("nobody could renew while the node was down");
-    let at_kill = ttl - ran;
-    assert!(left <= at_kill + TICK + SLACK, "{left:?} left of {at_kill:?}: a restart is no new ttl");
-    assert!(left + SLACK >= at_kill, "{left:?} left of {at_kill:?}: the pause was not given back");
+    assert!(left <= at_most + TICK + SLACK, "{left:?} left of {at_most:?}: a restart is no new ttl");
+    let given_back = left + starting.elapsed() + T >= at_least;
+    assert!(given_back, "{left:?} left of {at_least:?}: the pause was not given back");
     assert_eq!(node.get("k")["fence"], fence);
     let again = node.op("k", "ACQUIRE", &json!({"owner": "o", "token": "t2", "ttl_ms": 1000}));
     assert_eq!((&again["result"], &again["reason"]), (&json!(false), &json!("held")));
     let started = Instant::now();
     let ended = watch_the_end(&node, "k");
-    assert!(ended <= started + left + TICK, "it ends in its own time");
+    assert!(ended <= started + left + TICK + SLACK, "it ends in its own time");
 }
 
 /// FR-17: what had ended before an outage is free right after it.
@@ -141,8 +150,7 @@ fn a_restart_keeps_deadlines() {
 fn what_ended_before_an_outage_is_free_after_it() {
     let Fresh { node, dir } = Fresh::start();
     acquire(&node, "k", Duration::from_millis(100));
-    pass(Duration::from_millis(200));
-    assert_eq!(node.op("k", "HELD", &json!({}))["result"], false);
+    node.await_free("k");
     node.kill();
     let node = Node::start(&dir.path().join("data"));
     let next = node.op("k", "ACQUIRE", &json!({"owner": "o", "token": "t2", "ttl_ms": 1000}));
@@ -155,6 +163,9 @@ fn an_idle_node_writes_nothing() {
     let fresh = Fresh::start();
     let node = &fresh.node;
     node.call("CREATE", &json!({"key": "k", "type": "lease"}));
+    // The entry that raises the feature level may come after that.
+    let level = || node.http().send("GET", "/v1/status", &[], "").unwrap().json()["feature_level"].take();
+    eventually("the feature level is up", || (level() == tenure_cluster::FEATURE_LEVEL).then_some(()));
     let position = || node.post("GET", &json!({"key": "k"})).headers["tenure-position"].clone();
     let before = position();
     pass(Duration::from_millis(2_500));

@@ -1,15 +1,21 @@
 //! `GET /v1/watch` and `tenure watch` on a real node: what is told and when, and what becomes of who does not read.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use crate::harness::{Fresh, Node, Process, SOON, eventually, stdout, tenure};
+use crate::harness::{Fresh, Node, Process, SOON, eventually, serve, stdout, tenure};
 use crate::sse::{Message, Stream, narrow};
 
 /// What a loaded machine may add on the way of an event to our measuring it.
-const SLACK: Duration = Duration::from_secs(2);
+const SLACK: Duration = Duration::from_secs(3);
+/// The greatest election timeout by default.
+const T_MS: u64 = 1_500;
 
 fn acquire(node: &Node, key: &str, token: &str, ttl_ms: u64) -> Value {
     let args = json!({"owner": "me", "token": token, "ttl_ms": ttl_ms, "create": true});
@@ -91,16 +97,26 @@ fn what_is_asked_wrongly_is_refused_by_name() {
 #[test]
 fn a_hundred_ends_are_told_in_time_and_in_order() {
     let Fresh { node, dir: _dir } = Fresh::start();
-    let mut stream = Stream::open(node.addr, "?prefix=job-&list=false", None);
-    // In no order of the keys; so far ahead that all are granted before the first ends.
-    let ends = (0..100_u64).map(|n| {
-        let ttl_ms = 3_000 + (n * 37) % 100 * 20;
-        acquire(&node, &format!("job-{n}"), "t", ttl_ms);
-        (format!("job-{n}"), Instant::now() + Duration::from_millis(ttl_ms))
-    });
-    let ends: std::collections::BTreeMap<String, Instant> = ends.collect();
-    let mut deadlines = std::collections::BTreeMap::new();
-    let mut last = 0;
+    // A loaded machine may stand still between an end and our measuring it, but not each time.
+    let in_time = (0..3).any(|round| latest_of_a_hundred(&node, round) <= Duration::from_secs(1) + SLACK);
+    assert!(in_time, "told late each time");
+}
+
+/// A hundred grants end, in order; how late the last was told that was told latest.
+fn latest_of_a_hundred(node: &Node, round: u32) -> Duration {
+    let mut stream = Stream::open(node.addr, &format!("?prefix=job-{round}-&list=false"), None);
+    // In no order of the keys; all are granted at once, so before the first ends.
+    let ttls_ms =
+        (0..100_u64).map(|n| (format!("job-{round}-{n}"), 3_000 + (n * 37) % 100 * 20)).collect::<BTreeMap<_, _>>();
+    let command = |(key, ttl_ms): (&String, &u64)| {
+        let args = json!({"owner": "me", "token": "t", "ttl_ms": ttl_ms, "create": true});
+        json!({"command": "OP", "key": key, "operation": "ACQUIRE", "args": args})
+    };
+    let answer = node.call("BATCH", &json!({"commands": ttls_ms.iter().map(command).collect::<Vec<_>>()}));
+    let granted = Instant::now();
+    assert!(answer["result"].as_array().unwrap().iter().all(|item| item["result"] == true), "{answer}");
+    let mut deadlines = BTreeMap::new();
+    let (mut last, mut latest) = (0, Duration::ZERO);
     while !(deadlines.is_empty() && last > 0) {
         let told = stream.event();
         let (key, clock_ms) =
@@ -111,10 +127,11 @@ fn a_hundred_ends_are_told_in_time_and_in_order() {
             }
             "expired" => {
                 let key = key.unwrap();
-                let late = Instant::now().saturating_duration_since(ends[&key]);
+                let late = granted.elapsed().saturating_sub(Duration::from_millis(ttls_ms[&key]));
                 let deadline = deadlines.remove(&key).expect("it was granted, and ends once");
-                assert!((deadline..=deadline + 1_000).contains(&clock_ms), "{key}: {clock_ms}, due {deadline}");
-                assert!(late <= Duration::from_secs(1) + SLACK, "{key} is told {late:?} late");
+                // A node that stood still counts what is less than T when it goes on.
+                assert!((deadline..=deadline + 1_000 + T_MS).contains(&clock_ms), "{key}: {clock_ms}, due {deadline}");
+                latest = latest.max(late);
                 assert!(last <= deadline, "{key} ends out of turn: {deadline} after {last}");
                 assert_eq!(told.data["reason"], "expired");
                 last = deadline;
@@ -123,15 +140,20 @@ fn a_hundred_ends_are_told_in_time_and_in_order() {
             other => panic!("{other}: {told:?}"),
         }
     }
+    latest
 }
 
 /// So many events fall out of the history, and they are more than a connection holds for who does not read.
 const BATCHES: usize = 16;
 const BATCH: usize = 1_000;
 
-fn create_many(node: &Node) {
+/// Never far ahead of what was `read`, so that it is not cut who reads, but slowly, on a loaded machine.
+fn create_many(node: &Node, read: &AtomicUsize) {
+    const BATCHES_AHEAD: usize = 4;
     let mut http = node.http();
     for batch in 0..BATCHES {
+        let due = batch.saturating_sub(BATCHES_AHEAD) * BATCH;
+        eventually("the reader reads", || (read.load(Ordering::Relaxed) >= due).then_some(()));
         let create = |n| json!({"command": "CREATE", "key": format!("{batch:02}-{n:0>700}"), "type": "lease"});
         let commands: Vec<Value> = (0..BATCH).map(create).collect();
         let response = http.post("BATCH", &json!({"commands": commands}).to_string()).unwrap();
@@ -150,11 +172,18 @@ fn a_reader_that_does_not_read_is_cut_and_slows_nobody() {
     let mut slow = Stream::on(narrow(node.addr), "?list=false", None);
     let mut quick = Stream::open(node.addr, "?list=false", None);
     let start = quick.event().id.unwrap();
+    let read = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&read);
     let reader = std::thread::spawn(move || {
-        let told = quick.events(BATCHES * BATCH);
+        let one = |_| {
+            let told = quick.event();
+            count.fetch_add(1, Ordering::Relaxed);
+            told
+        };
+        let told: Vec<Message> = (0..BATCHES * BATCH).map(one).collect();
         told.windows(2).all(|pair| pair[0].place() < pair[1].place()) && told.iter().all(|one| one.event == "created")
     });
-    create_many(&node);
+    create_many(&node, &read);
     assert!(reader.join().unwrap(), "the other reader has them all, in order");
     eventually("the slow one is cut", || metric(&node, "tenure_watch_cuts_total{reason=\"too_slow\"} 1").then_some(()));
     let (mut told, mut last) = (0, None);
@@ -212,7 +241,10 @@ fn a_watch_goes_on_over_a_restart() {
 
 #[test]
 fn a_node_that_leaves_says_so_at_once() {
-    let Fresh { node, dir: _dir } = Fresh::start();
+    let dir = TempDir::new().unwrap();
+    let mut command = serve(&dir.path().join("data"));
+    command.args(["--request-timeout", "20s"]);
+    let node = Node::start_command(command);
     let mut stream = Stream::open(node.addr, "", None);
     assert_eq!(stream.event().event, "reset");
     // One that does not read must not hold up the end either.
@@ -224,8 +256,8 @@ fn a_node_that_leaves_says_so_at_once() {
     assert_eq!(stream.next(), None, "that was the last");
     let mut process = node.process;
     assert!(process.end().success());
-    // A drain that waited for watches would take its whole time, 6 s.
-    assert!(since.elapsed() < Duration::from_secs(1) + SLACK, "{:?}", since.elapsed());
+    // A drain that waited for watches would take its whole time, a second more than a request may.
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
 }
 
 fn watching(node: &Node, args: &[&str]) -> Process {
