@@ -10,6 +10,8 @@ import pytest
 
 from tenure_client import Answer, AsyncClient, Client, Command, Grant, Options
 from tenure_client._acquire import Ask, acquire
+from tenure_client._clock import Clock
+from tenure_client._slots import SlotAsk, SlotGrant, acquire_slot
 
 T = TypeVar("T")
 
@@ -27,6 +29,10 @@ class Blocking:
         with Client(uri, options) as client:
             return client.run(acquire(client._core, ask))
 
+    def acquire_slot(self, uri: str, ask: SlotAsk, options: Options = OPTIONS, clock: Clock | None = None) -> SlotGrant:
+        with Client(uri, options, clock=clock) as client:
+            return client.run(acquire_slot(client._core, ask))
+
 
 class Asyncio:
     """`AsyncClient`."""
@@ -40,9 +46,18 @@ class Asyncio:
     def acquire(self, uri: str, ask: Ask, options: Options = OPTIONS) -> Grant:
         return self._run(uri, options, lambda client: client.run(acquire(client._core, ask)))
 
-    def _run(self, uri: str, options: Options, what: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+    def acquire_slot(self, uri: str, ask: SlotAsk, options: Options = OPTIONS, clock: Clock | None = None) -> SlotGrant:
+        return self._run(uri, options, lambda client: client.run(acquire_slot(client._core, ask)), clock)
+
+    def _run(
+        self,
+        uri: str,
+        options: Options,
+        what: Callable[[AsyncClient], Coroutine[Any, Any, T]],
+        clock: Clock | None = None,
+    ) -> T:
         async def main() -> T:
-            async with AsyncClient(uri, options) as client:
+            async with AsyncClient(uri, options, clock=clock) as client:
                 return await what(client)
 
         return asyncio.run(main())

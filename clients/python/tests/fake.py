@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -75,12 +76,16 @@ class Fake:
         #: When clients of requests that hang went away.
         self.gone: list[float] = []
         self.lives: bool | None = True
+        #: Goes before the acts, where it has one.
+        self.act_for: Callable[[Seen], Act | None] = lambda _: None
         self._changed = threading.Condition()
         self._over = threading.Event()
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body of an answer are two writes: the second does not wait for the first to be acknowledged.
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 fake._serve(self, b"")
@@ -91,7 +96,11 @@ class Fake:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            # Twenty clients may come at once to a busy host; one that finds no place comes again after a second.
+            request_queue_size = 128
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.address = f"127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -147,8 +156,9 @@ class Fake:
         else:
             headers = {name.lower(): value for name, value in handler.headers.items()}
             with self._changed:
-                self.seen.append(Seen(handler.path, json.loads(body) if body else None, headers, time.monotonic()))
-                act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+                seen = Seen(handler.path, json.loads(body) if body else None, headers, time.monotonic())
+                self.seen.append(seen)
+                act = self.act_for(seen) or (self.acts.pop(0) if len(self.acts) > 1 else self.acts[0])
                 self._changed.notify_all()
         if act.hang:
             self._hang(handler)
@@ -173,10 +183,22 @@ class Fake:
             self._over.wait()
 
 
+#: Bound, and not listening: nobody else gets their ports.
+_taken: list[socket.socket] = []
+
+
 def nowhere() -> str:
-    """An address at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    """An address at which nothing listens, nor will until `let_go`."""
+    taken = socket.socket()
+    _taken.append(taken)
+    taken.bind(("127.0.0.1", 0))
+    return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def let_go() -> None:
+    """The test is over."""
+    while _taken:
+        _taken.pop().close()
 
 
 def uri(*addresses: str) -> str:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import signal
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,10 @@ from tenure_client import (
     Unavailable,
 )
 from tenure_client._acquire import Ask, acquire
+from tenure_client._client import _OpenLine
+from tenure_client._judge import Tried
 
+from .conftest import TimeOver
 from .faces import OPTIONS, Face, for_both
 from .fake import CLOSE, HANG, Act, Fake, ok, problem, unavailable, uri
 
@@ -157,12 +162,29 @@ def test_a_silent_node_is_left_and_its_connection_kept_until_the_next_was_asked(
 
 
 @for_both
-def test_a_node_that_missed_a_probe_is_asked_again_soon(face: Face) -> None:
+def test_a_node_that_missed_a_probe_is_asked_again_soon(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
     # The place of whoever waits at a node that is gone is kept for a few seconds only.
+    waits: list[float] = []
+    line_wait, asyncio_wait = _OpenLine.wait, asyncio.wait
+
+    def wait(line: _OpenLine, seconds: float) -> Tried | None:
+        waits.append(seconds)
+        return line_wait(line, seconds)
+
+    def wait_async(tasks: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
+        # Without a timeout it is the probe that is waited for.
+        if timeout is not None:
+            waits.append(timeout)
+        return asyncio_wait(tasks, timeout=timeout, return_when=return_when)
+
+    monkeypatch.setattr(_OpenLine, "wait", wait)
+    monkeypatch.setattr(asyncio, "wait", wait_async)
     with Fake(HANG) as silent, Fake(GRANTED, RENEWED) as second:
         silent.lives = False
         face.acquire(uri(silent.address, second.address), WAIT, Options(probe_interval=1.0))
-        assert 1.4 < second.seen[0].at - silent.seen[0].at < 1.9
+        # How soon by what it waits for, not by the time that passed: the host may be busy.
+        assert waits[:2] == [1.0, 0.5]
+        assert second.seen[0].at - silent.seen[0].at > 1.4
 
 
 def test_all_who_wait_at_a_silent_node_leave_it_together() -> None:
@@ -178,7 +200,7 @@ def test_all_who_wait_at_a_silent_node_leave_it_together() -> None:
                 thread.join()
         asked = [seen.at for seen in second.seen if seen.operation == "ACQUIRE"]
         assert len(asked) == 20
-        assert max(asked) - min(asked) < 5, "one after the other they would take ten seconds"
+        assert max(asked) - min(asked) < 8, "one after the other they would take ten seconds"
 
 
 def test_async_all_who_wait_at_a_silent_node_leave_it_together() -> None:
@@ -190,7 +212,7 @@ def test_async_all_who_wait_at_a_silent_node_leave_it_together() -> None:
         silent.lives = None
         asyncio.run(main(uri(silent.address, second.address)))
         asked = [seen.at for seen in second.seen if seen.operation == "ACQUIRE"]
-        assert max(asked) - min(asked) < 5
+        assert max(asked) - min(asked) < 8
 
 
 @for_both
@@ -198,7 +220,8 @@ def test_a_node_that_lives_is_waited_for(face: Face) -> None:
     with Fake(HANG) as node, Fake(GRANTED, RENEWED) as second:
         waits = Ask("k", wait_ms=500)
         with pytest.raises((OutcomeUnknown, NotAcquired)):
-            face.acquire(node.uri, waits, Options(probe_interval=0.05, try_timeout=0.2))
+            # A probe may take as long as a try: it must not fail because the host is busy.
+            face.acquire(node.uri, waits, Options(probe_interval=0.05, try_timeout=1.5))
         assert node.operations().count("ACQUIRE") == 1
         assert not second.seen
 
@@ -219,13 +242,23 @@ def test_who_wants_one_run_a_period_is_told_at_once_that_somebody_had_it(face: F
 
 
 @for_both
-def test_no_cluster_until_the_wait_is_over(face: Face) -> None:
+def test_no_cluster_until_the_wait_is_over(face: Face, time_over: TimeOver) -> None:
     with Fake(unavailable()) as node:
+        node.act_for = time_over.at(node, 5)
         with pytest.raises(Unavailable):
-            face.acquire(node.uri, Ask("k", wait_ms=400))
-        assert len(node.seen) > 2
+            face.acquire(node.uri, WAIT)
+        assert len(node.seen) == 5
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT does what Ctrl-C does: who runs in the background may have been started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_wait_leaves_the_line() -> None:
     main = threading.main_thread().ident
     assert main is not None
@@ -243,6 +276,23 @@ def test_an_interrupted_wait_leaves_the_line() -> None:
         assert node.operations() == ["ACQUIRE", "RELEASE"]
         assert node.seen[1].args == {"token": node.seen[0].args["token"]}
         node.hung_up(1)
+
+
+def test_a_wait_that_is_interrupted_as_it_begins_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("tenure-wait-"):
+            node.arrived(1)
+            raise KeyboardInterrupt
+
+    with Fake(HANG, ok(result=False, reason="cancelled_wait")) as node, Client(node.uri, OPTIONS) as client:
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt), client.lease("k", wait=60):
+            pytest.fail("held")
+        node.hung_up(1)
+        assert node.operations() == ["ACQUIRE", "RELEASE"]
 
 
 def test_a_cancelled_wait_leaves_the_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -16,6 +17,7 @@ from tenure_client import (
     NotAcquired,
     NotAll,
     Options,
+    OutcomeUnknown,
     Refused,
     commands,
     current_lease,
@@ -23,11 +25,12 @@ from tenure_client import (
 )
 
 from .cluster import Cluster
+from .conftest import TRIES, async_done, done
 from .proxy import Mode, Proxy
 
 
 def test_the_commands(client: Client, key: str) -> None:
-    client.create(key, delay_ms=0, min_hold_ms=0)
+    done(lambda: client.create(key, delay_ms=0, min_hold_ms=0), lambda: client.exists(key))
     with pytest.raises(Refused) as caught:
         client.create(key)
     assert caught.value.code == "already_exists"
@@ -47,30 +50,36 @@ def test_the_commands(client: Client, key: str) -> None:
     snapshot = client.get(key)
     assert snapshot is not None
     assert (snapshot.held, snapshot.owner, snapshot.note, snapshot.fence) == (True, "me", "n", fence)
-    assert client.break_(key, reason="maintenance", fence=fence)
-    broken = client.renew(key, token="t", fence=fence)
-    assert (bool(broken), broken.reason, broken.detail) == (False, "broken", "maintenance")
+    broken = done(lambda: client.break_(key, reason="maintenance", fence=fence), lambda: not client.held(key))
+    assert broken is None or broken
+    lost = client.renew(key, token="t", fence=fence)
+    assert (bool(lost), lost.reason, lost.detail) == (False, "broken", "maintenance")
     snapshot = client.get(key)
     assert snapshot is not None
     assert snapshot.last is not None
     assert (snapshot.held, snapshot.last.reason, snapshot.last.detail) == (False, "broken", "maintenance")
-    assert client.expire(key, ttl_ms=60_000)
+    assert done(lambda: client.expire(key, ttl_ms=60_000))
     assert 0 < client.ttl(key) <= 60_000
-    assert client.persist(key)
+    persisted = done(lambda: client.persist(key), lambda: client.ttl(key) == -1)
+    assert persisted is None or persisted
     assert client.ttl(key) == -1
-    assert client.delete(key, f"{key}:none") == 1
+    assert done(lambda: client.delete(key, f"{key}:none"), lambda: not client.exists(key)) in (None, 1)
     assert client.get(key) is None
     assert client.status()["ready"] is True
 
 
 def test_scan_and_batch(client: Client, key: str) -> None:
-    keys = [f"{key}:{n}" for n in range(5)]
-    answers = client.batch([*(commands.create(each) for each in keys), commands.create(keys[0])])
+    # All of it again, with other keys, where an election left it in doubt: a client never repeats such a batch.
+    for attempt in range(TRIES):
+        keys = [f"{key}:{attempt}:{n}" for n in range(5)]
+        with contextlib.suppress(OutcomeUnknown):
+            answers = client.batch([*(commands.create(each) for each in keys), commands.create(keys[0])])
+            break
     assert [bool(answer) for answer in answers[:5] if isinstance(answer, Answer)] == [True] * 5
     error = answers[5]
     assert isinstance(error, Refused)
     assert error.code == "already_exists"
-    assert [snapshot.key for snapshot in client.scan(key, page=2)] == keys
+    assert [snapshot.key for snapshot in client.scan(f"{key}:{attempt}", page=2)] == keys
     with pytest.raises(Refused) as caught:
         client.batch([commands.get(key), commands.get("")])
     assert (caught.value.code, caught.value.index) == ("invalid_argument", 1)
@@ -93,7 +102,11 @@ def test_all_or_nothing(client: Client, key: str) -> None:
 def test_the_same_for_asyncio(cluster: Cluster, key: str) -> None:
     async def main() -> None:
         async with AsyncClient(cluster.uri) as client:
-            await client.create(key)
+
+            async def absent() -> bool:
+                return not await client.exists(key)
+
+            await async_done(lambda: client.create(key), lambda: client.exists(key))
             granted = await client.acquire(key, owner="me", token="t")
             fence = granted.fence
             assert fence is not None
@@ -103,7 +116,8 @@ def test_the_same_for_asyncio(cluster: Cluster, key: str) -> None:
             assert not await client.held(key)
             (answer,) = await client.batch([commands.get(key)])
             assert isinstance(answer, Answer)
-            assert await client.delete(key) == 1
+            deleted = await async_done(lambda: client.delete(key), absent)
+            assert deleted in (None, 1)
 
     cluster.leader()
     asyncio.run(main())
@@ -121,17 +135,19 @@ def test_one_holds_and_the_other_is_told_who(client: Client, key: str) -> None:
 @pytest.mark.parametrize("grace_ms", [None, 60_000])
 def test_a_break_is_a_loss(client: Client, key: str, grace_ms: int | None) -> None:
     with pytest.raises(LeaseLost, match="broken: maintenance"):
-        with client.lease(key, ttl=1.5) as lease:
-            client.break_(key, reason="maintenance", grace_ms=grace_ms, fence=lease.fence)
-            assert lease.lost.wait(10)
+        # Renewed after 4 s: by then it hears of it, and not only at its deadline, also if the host stands still.
+        with client.lease(key, ttl=12) as lease:
+            done(lambda: client.break_(key, reason="maintenance", grace_ms=grace_ms, fence=lease.fence))
+            assert lease.lost.wait(30)
 
 
 def test_async_a_break_cancels_the_block(cluster: Cluster, key: str) -> None:
     async def main() -> None:
         async with AsyncClient(cluster.uri) as client:
             with pytest.raises(LeaseLost, match="broken: maintenance"):
-                async with client.lease(key, ttl=1.5):
-                    await client.break_(key, reason="maintenance")
+                # As above.
+                async with client.lease(key, ttl=12):
+                    await async_done(lambda: client.break_(key, reason="maintenance"))
                     await asyncio.sleep(60)
 
     cluster.leader()
@@ -144,10 +160,11 @@ def test_a_lease_outlives_its_leader(cluster: Cluster, client: Client, key: str)
         cluster.kill(leader)
         try:
             # The next grant and a renewal after the kill.
-            before = lease.seconds_left
-            with client.lease(f"{key}:other", wait=0, ttl=5):
+            before = time.monotonic() + lease.seconds_left
+            with client.lease(f"{key}:other", wait=0):
                 pass
-            while lease.seconds_left <= before - 0.5 or lease.seconds_left < 7:
+            # Its deadline stands still until then, and moves on by three seconds or more.
+            while time.monotonic() + lease.seconds_left < before + 1:
                 lease.check()
                 time.sleep(0.05)
             lease.check()
@@ -161,10 +178,11 @@ def test_a_lease_outlives_a_leader_that_falls_silent(cluster: Cluster, key: str)
     with Client(cluster.uri) as client:
         # It is the leader itself that is asked for renewals; it keeps the connection and says nothing.
         client._core.preferred = leader - 1
-        with client.lease(key, ttl=12) as lease:
+        # A try at the silent one, an election and a host that stands still fit into two thirds of it.
+        with client.lease(key, ttl=20) as lease:
             cluster.stop(leader)
             try:
-                assert not lease.lost.wait(13), "longer than the ttl: renewed at another node, or lost"
+                assert not lease.lost.wait(21), "longer than the ttl: renewed at another node, or lost"
                 assert client.check(key, fence=lease.fence)
             finally:
                 cluster.go_on(leader)
@@ -174,11 +192,12 @@ def test_async_a_lease_outlives_its_leader(cluster: Cluster, key: str) -> None:
     async def main() -> None:
         leader = cluster.leader()
         async with AsyncClient(cluster.uri) as client:
-            async with client.lease(key, ttl=5) as lease:
+            # An election and a host that is busy fit into two thirds of it.
+            async with client.lease(key, ttl=15) as lease:
                 cluster.kill(leader)
                 try:
                     # Longer than the ttl: renewed after the kill, or lost.
-                    assert not await lease.lost.wait(6)
+                    assert not await lease.lost.wait(16)
                     assert await client.check(key, fence=lease.fence)
                 finally:
                     await asyncio.to_thread(cluster.start, leader)
@@ -190,7 +209,8 @@ def test_answers_that_are_lost_are_resolved(cluster: Cluster, key: str) -> None:
     cluster.leader()
     with Proxy(cluster.addresses[0]) as proxy, Client(f"tenure://{proxy.address}", Options(try_timeout=2)) as client:
         proxy.mode, proxy.drops_left = Mode.DROP_ANSWERS, 1
-        with client.lease(key, ttl=5) as lease:
+        # So long that no renewal comes between.
+        with client.lease(key, ttl=60) as lease:
             assert proxy.dropped == 1, "the grant's answer was lost"
             proxy.drops_left = 1
         assert proxy.dropped == 2, "so was that of giving back"
@@ -206,9 +226,10 @@ def test_a_node_behind_a_hole_costs_a_try_and_no_lease(cluster: Cluster, key: st
     cluster.leader()
     with Proxy(cluster.addresses[0]) as proxy:
         uri = f"tenure://{proxy.address},{cluster.addresses[1]}"
-        with Client(uri, Options(try_timeout=1)) as client, client.lease(key, ttl=4.5) as lease:
+        with Client(uri, Options(try_timeout=1)) as client, client.lease(key, ttl=12) as lease:
             proxy.mode = Mode.HOLE
-            assert not lease.lost.wait(6), "renewed at the other node, or lost"
+            # Longer than the ttl.
+            assert not lease.lost.wait(13), "renewed at the other node, or lost"
 
 
 def test_a_lease_cut_off_is_lost_before_another_gets_it(cluster: Cluster, client: Client, key: str) -> None:
@@ -216,8 +237,10 @@ def test_a_lease_cut_off_is_lost_before_another_gets_it(cluster: Cluster, client
         with pytest.raises(LeaseLost, match="own deadline"):
             with cut_off.lease(key, ttl=2) as lease:
                 proxy.mode = Mode.HOLE
-                assert lease.lost.wait(10)
-                assert client.check(key, fence=lease.fence), "the node still holds it for us"
+                with client.lease(key, ttl=30, wait=30) as next_one:
+                    # By its own clock, whatever its thread has noticed.
+                    assert lease.lost
+                    assert next_one.fence > lease.fence
                 proxy.mode = Mode.PASS
                 proxy.cut()
 
@@ -225,7 +248,8 @@ def test_a_lease_cut_off_is_lost_before_another_gets_it(cluster: Cluster, client
 def test_once_per_period(client: Client, key: str) -> None:
     runs: list[int] = []
 
-    @once_per(client, key, period=1.5)
+    # So long that the second and third call are within it, also if the host stands still.
+    @once_per(client, key, period=10)
     def job(number: int) -> int:
         runs.append(current_lease().fence)
         return number
@@ -238,7 +262,7 @@ def test_once_per_period(client: Client, key: str) -> None:
     snapshot = client.get(key)
     assert snapshot is not None
     assert not snapshot.held
-    assert 0 < snapshot.acquirable_in_ms <= 1_500
+    assert 0 < snapshot.acquirable_in_ms <= 10_000
     while (outcome := job(4)) is SKIPPED:
         time.sleep(0.05)
     assert outcome == 4

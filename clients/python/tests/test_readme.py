@@ -31,7 +31,14 @@ def test_the_examples_run(
         if isinstance(client, Client):
             client.close()
     said = capsys.readouterr().out
-    for part in ("held, fence", "our turn, fence", "as it is: ['hourly-report']", "['disk-1', 'disk-2']"):
+    for part in (
+        "held, fence",
+        "our turn, fence",
+        "as it is: ['hourly-report']",
+        "['disk-1', 'disk-2']",
+        "id 0 fence",
+        "slot 0",
+    ):
         assert part in said
     assert "another host had it" not in said
 

@@ -20,6 +20,7 @@ from tenure_client import (
     commands,
 )
 
+from .conftest import TimeOver
 from .faces import OPTIONS, Face, for_both
 from .fake import CLOSE, HANG, Act, Fake, nowhere, ok, problem, unavailable, uri
 
@@ -75,6 +76,8 @@ def test_a_lost_answer_to_a_write_without_identity_is_an_unknown_outcome(face: F
     with Fake(act, ok(result=True)) as node:
         with pytest.raises(OutcomeUnknown):
             face.call(node.uri, CREATE, call_timeout=2 * SHORT, try_timeout=SHORT)
+        # A node of a busy host may read it only after it was given up.
+        node.arrived(1)
         assert len(node.seen) == 1
 
 
@@ -101,20 +104,29 @@ def test_unavailable_is_retried_for_any_command(face: Face) -> None:
 
 
 @for_both
-def test_unavailable_to_the_end_is_safe_to_repeat_unless_a_try_was_in_doubt(face: Face) -> None:
-    with Fake(unavailable()) as node, pytest.raises(Unavailable, match="told so"):
-        face.call(node.uri, ACQUIRE, call_timeout=SHORT)
-    with Fake(CLOSE, unavailable()) as node, pytest.raises(OutcomeUnknown):
-        face.call(node.uri, ACQUIRE, call_timeout=SHORT)
+def test_unavailable_to_the_end_is_safe_to_repeat(face: Face, time_over: TimeOver) -> None:
+    with Fake(unavailable()) as node:
+        node.act_for = time_over.at(node, 3)
+        with pytest.raises(Unavailable, match="told so"):
+            face.call(node.uri, ACQUIRE)
+        assert len(node.seen) == 3
+
+
+@for_both
+def test_unavailable_to_the_end_says_nothing_of_a_try_in_doubt(face: Face, time_over: TimeOver) -> None:
+    with Fake(CLOSE, unavailable()) as node:
+        node.act_for = time_over.at(node, 3)
+        with pytest.raises(OutcomeUnknown):
+            face.call(node.uri, ACQUIRE)
 
 
 @for_both
 def test_a_node_is_told_how_long_it_is_waited_for(face: Face) -> None:
     with Fake(ok(result=True)) as node:
-        face.call(uri(node.address, nowhere()), CREATE, GET, call_timeout=1, try_timeout=1)
+        face.call(uri(node.address, nowhere()), CREATE, GET, call_timeout=10, try_timeout=10)
         create, get = (int(seen.headers["tenure-timeout-ms"]) for seen in node.seen)
-        assert 900 < create <= 1000, "what must not be repeated has the whole time"
-        assert 300 < get <= 500, "a read has its share"
+        assert 9_000 < create <= 10_000, "what must not be repeated has the whole time"
+        assert 3_000 < get <= 5_000, "a read has its share"
 
 
 @for_both
@@ -130,7 +142,7 @@ def test_nothing_listens(face: Face) -> None:
 def test_an_endpoint_that_swallows_packets_leaves_room_for_the_others(face: Face, hole: str) -> None:
     with Fake(ok(result=True)) as node:
         # Never repeated: without a connection it surely had no effect.
-        (answer,) = face.call(uri(hole, nowhere(), node.address), CREATE, call_timeout=3 * SHORT)
+        (answer,) = face.call(uri(hole, nowhere(), node.address), CREATE, call_timeout=4.5)
         assert answer
         assert not answer.repeated
         assert answer.endpoint == node.address
@@ -166,18 +178,19 @@ def test_a_node_that_goes_away_is_left(face: Face) -> None:
 
 
 @for_both
-def test_all_that_cannot_serve_are_named_with_their_reasons(face: Face) -> None:
+def test_all_that_cannot_serve_are_named_with_their_reasons(face: Face, time_over: TimeOver) -> None:
     b = nowhere()
     with Fake(unavailable()) as a:
+        a.act_for = time_over.at(a, 3)
         with pytest.raises(Unavailable) as caught:
-            face.call(uri(a.address, b), CREATE, call_timeout=SHORT)
+            face.call(uri(a.address, b), CREATE)
         assert caught.value.detail == f"{a.address}: told so; {b}: connection refused"
 
 
 @for_both
 def test_a_hanging_node_is_left_for_the_next_where_that_is_safe(face: Face) -> None:
     with Fake(HANG) as hangs, Fake(ok(result=None)) as works:
-        (answer,) = face.call(uri(hangs.address, works.address), GET, call_timeout=8, try_timeout=SHORT)
+        (answer,) = face.call(uri(hangs.address, works.address), GET, call_timeout=20, try_timeout=1.5)
         assert answer.endpoint == works.address
         assert len(hangs.seen) == 1
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from tenure_client import AsyncClient, Client, NotAcquired, Options
+from tenure_client import AsyncClient, Client, NotAcquired, Options, OutcomeUnknown, Unavailable
 
 from .cluster import Cluster, until
+from .conftest import TRIES, done
 from .proxy import Mode, Proxy
 
 
@@ -55,7 +56,7 @@ class Waiter:
             raise self.error
 
 
-@contextmanager
+@contextlib.contextmanager
 def waiting(client: Client, key: str, **terms: float) -> Iterator[Waiter]:
     waiter = Waiter(client, key, **terms)
     try:
@@ -89,10 +90,15 @@ def test_they_hold_in_the_order_they_came(cluster: Cluster, client: Client, key:
 
 def test_a_wait_that_is_over_says_who_holds(client: Client, key: str) -> None:
     with client.lease(key, ttl=10, owner="one"):
-        before = time.monotonic()
-        with pytest.raises(NotAcquired) as caught, client.lease(key, wait=0.5):
-            pytest.fail("two hold")
-        assert 0.5 <= time.monotonic() - before < 5
+        # Again where an election left it in doubt.
+        for _ in range(TRIES):
+            before = time.monotonic()
+            with contextlib.suppress(OutcomeUnknown, Unavailable):
+                with pytest.raises(NotAcquired) as caught, client.lease(key, wait=0.5):
+                    pytest.fail("two hold")
+                break
+        # Not sooner. That it was the wait which ended, and nothing else, is what the reason says.
+        assert time.monotonic() - before >= 0.5
         assert (caught.value.reason, caught.value.owner) == ("wait_timeout", "one")
         waiters(client, key, 0)
 
@@ -181,7 +187,8 @@ def test_a_raw_wait_and_a_place_in_line(cluster: Cluster, client: Client, key: s
         held = client.held(key, token="t")
         assert (bool(held), held.reason, held.ahead, held.waiters) == (False, "queued", 0, 1)
         assert client.acquire(key, owner="me", token="t").reason == "queued"
-        assert client.release(key, token="t").reason == "cancelled_wait"
+        cancelled = done(lambda: client.release(key, token="t"), lambda: client.held(key, token="t").reason != "queued")
+        assert cancelled is None or cancelled.reason == "cancelled_wait"
         thread.join(10)
         (answer,) = told
         assert getattr(answer, "reason", None) == "cancelled_wait"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -23,7 +24,9 @@ from tenure_client import (
 
 from .fake import Act, Fake, nowhere, ok, problem, unavailable, uri
 
-OPTIONS = Options(call_timeout=0.5, refused_timeout=0.1, watch_silence=0.3)
+OPTIONS = Options(refused_timeout=0.1)
+#: Where a node that falls silent is to be left. No answer of a busy host is to be taken for silence.
+SILENCE = replace(OPTIONS, watch_silence=2)
 
 
 def frame(kind: str, id_: str | None, data: str) -> bytes:
@@ -92,7 +95,7 @@ def test_it_goes_on_at_the_next_node_after_the_last_id(face: Face) -> None:
 )
 def test_whatever_goes_wrong_with_one_node_the_next_goes_on(face: Face, trouble: Act) -> None:
     with Fake(trouble) as first, Fake(stream(FIRST)) as second:
-        (event,) = face.take(uri(first.address, second.address), 1, after="c-5.0")
+        (event,) = face.take(uri(first.address, second.address), 1, SILENCE, after="c-5.0")
         assert event.id == "c-6.0.0"
         assert first.seen[0].headers["last-event-id"] == "c-5.0"
 
@@ -100,7 +103,7 @@ def test_whatever_goes_wrong_with_one_node_the_next_goes_on(face: Face, trouble:
 @for_both
 def test_a_heartbeat_moves_the_place_and_breaks_the_silence(face: Face) -> None:
     with Fake(stream(frame("heartbeat", "c-6.5", "{}"), open=True)) as first, Fake(stream(SECOND)) as second:
-        face.take(uri(first.address, second.address), 1, after="c-5.0")
+        face.take(uri(first.address, second.address), 1, SILENCE, after="c-5.0")
         assert second.seen[0].headers["last-event-id"] == "c-6.5"
 
 
@@ -116,8 +119,9 @@ def test_a_refusal_is_final(face: Face) -> None:
 def test_who_is_never_served_is_told(face: Face) -> None:
     with pytest.raises(Unreachable, match="connection refused"):
         face.take(uri(nowhere(), nowhere()), 1)
+    soon = replace(OPTIONS, call_timeout=0.5)
     with Fake(unavailable()) as node, pytest.raises(Unavailable, match="told so"):
-        face.take(uri(node.address, nowhere()), 1)
+        face.take(uri(node.address, nowhere()), 1, soon)
 
 
 def test_it_is_closed_from_another_thread() -> None:
@@ -137,6 +141,13 @@ def test_it_is_closed_between_two_notices() -> None:
         watch.close()
         assert list(watch) == []
         assert watch.last_id == "c-5.0"
+
+
+def test_it_is_not_begun_by_a_client_that_is_closed() -> None:
+    with Client("tenure://a") as client:
+        watch = client.watch()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(watch)
 
 
 def test_async_an_iteration_that_is_cancelled_goes_on_where_it_was() -> None:

@@ -18,11 +18,12 @@ import os
 import platform
 import time
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Generic, NoReturn, TypeVar
 
 from . import commands
 from ._clock import own_deadline
 from ._errors import (
+    LeaseLost,
     NotAcquired,
     OutcomeUnknown,
     ProtocolError,
@@ -67,6 +68,34 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Renewed:
+    """RENEW got through: so much is left, milliseconds."""
+
+    ttl_ms: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A node's word that the grant is over."""
+
+    reason: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True)
+class Unclear:
+    """RENEW was answered, and nothing follows from it: the grant stands as it stood."""
+
+    trouble: str
+    #: Of a refusal.
+    reason: str | None = None
+
+
+#: What an answer to RENEW says of the grant.
+Verdict = Renewed | Lost | Unclear
+
+
+@dataclass(frozen=True)
 class Grant:
     """A grant, proved to be the caller's. Its repr shows no token."""
 
@@ -82,6 +111,11 @@ class Grant:
     def __repr__(self) -> str:
         return f"Grant({self.key!r}, fence={self.fence})"
 
+    @property
+    def renewed_for_ms(self) -> int:
+        """For how long each RENEW holds it, milliseconds: renewals are planned by it."""
+        return self.ttl_ms
+
     def renew(self) -> Command:
         """RENEW of exactly this grant."""
         return commands.renew(self.key, token=self.token, ttl_ms=self.ttl_ms, fence=self.fence)
@@ -89,6 +123,18 @@ class Grant:
     def release(self) -> Command:
         """RELEASE of exactly this grant."""
         return commands.release(self.key, token=self.token, fence=self.fence)
+
+    def verdict(self, answer: Answer) -> Verdict:
+        """What an answer to its RENEW says."""
+        if not answer:
+            return Lost(answer.reason or "not_held", answer.detail)
+        if answer.ttl_ms is None:
+            return Unclear(f"{answer.endpoint} renewed without saying ttl_ms")
+        return Renewed(answer.ttl_ms)
+
+    def loss(self, reason: str, detail: str | None = None, trouble: str | None = None) -> LeaseLost:
+        """Its loss, to be raised."""
+        return LeaseLost(self.key, self.fence, reason, detail, trouble)
 
 
 def default_owner() -> str:
@@ -105,39 +151,50 @@ def give_back(key: str, token: str) -> Command:
 
 
 def acquire(core: Core, ask: Ask) -> Plan[Grant]:
-    """Acquires once, or waits in line. Raises NotAcquired, and TenureError where no answer is to be built on.
-
-    Where any try of the attempt is in doubt, the error is OutcomeUnknown, whatever the last one came to.
-    """
-    attempt = _Attempt(core, ask)
-    try:
-        return (yield from attempt.run())
-    except GeneratorExit:
-        raise
-    except BaseException:
-        if attempt.in_doubt and attempt.own:
-            command = give_back(ask.key, attempt.token)
-            back = core.call(command, GIVE_BACK_TIMEOUT, GIVE_BACK_TIMEOUT)
-            yield Afterwards(back, f"giving back {ask.key!r}, of which no answer came")
-        raise
+    """Acquires once, or waits in line. Raises NotAcquired, and TenureError where no answer is to be built on."""
+    return LeaseAttempt(core, ask).run()
 
 
-class _Attempt:
-    """One attempt to hold."""
+G = TypeVar("G", bound=Grant)
 
-    def __init__(self, core: Core, ask: Ask) -> None:
+
+class Attempt(Generic[G]):
+    """One attempt to hold: of a lease, or of a pool's slot. What differs between them are the methods at the end."""
+
+    #: ACQUIRE by the token that holds has renewed its grant, so that the time it tells counts from then.
+    yours_is_renewed = False
+
+    def __init__(self, core: Core, key: str, ttl_ms: int, wait_ms: int, token: str | None) -> None:
+        """`token`: None for tokens of the attempt's own."""
         self.core = core
-        self.ask = ask
-        self.token = ask.token if ask.token is not None else fresh_token()
-        self.owner = ask.owner if ask.owner is not None else default_owner()
+        self.key = key
+        self.ttl_ms = ttl_ms
+        self.wait_ms = wait_ms
+        self.token = token if token is not None else fresh_token()
         #: Tokens are the attempt's own.
-        self.own = ask.token is None
+        self.own = token is None
         self.fresh_left = FRESH_TOKENS_MAX
         #: A grant or a place in line may stand that nobody knows of.
         self.in_doubt = False
 
-    def run(self) -> Plan[Grant]:
-        until = time.monotonic() + self.ask.wait_ms / 1000
+    def run(self) -> Plan[G]:
+        """The whole attempt.
+
+        Where any try of it is in doubt, the error is OutcomeUnknown, whatever the last one came to.
+        """
+        try:
+            return (yield from self._run())
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self.in_doubt and self.own:
+                command = give_back(self.key, self.token)
+                back = self.core.call(command, GIVE_BACK_TIMEOUT, GIVE_BACK_TIMEOUT)
+                yield Afterwards(back, f"giving back {self.key!r}, of which no answer came")
+            raise
+
+    def _run(self) -> Plan[G]:
+        until = time.monotonic() + self.wait_ms / 1000
         pauses = Backoff()
         while True:
             try:
@@ -146,9 +203,10 @@ class _Attempt:
                 pause = self._pause(refused, pauses)
                 if pause is None or pause >= until - time.monotonic():
                     raise
-            except (Unavailable, OutcomeUnknown) as error:
+            except (Unavailable, OutcomeUnknown, Refused) as error:
                 pause = pauses.next()
-                if pause >= until - time.monotonic():
+                passes = not isinstance(error, Refused) or error.code == "rate_limited"
+                if not passes or pause >= until - time.monotonic():
                     self._raise(error)
             except TenureError as error:
                 self._raise(error)
@@ -160,7 +218,7 @@ class _Attempt:
             if pause:
                 yield Pause(pause)
 
-    def _once(self, left: float) -> Plan[Grant | None]:
+    def _once(self, left: float) -> Plan[G | None]:
         """One question; None: the token is used up, there is a fresh one."""
         # While it is under way; what an earlier one left in doubt stays so, whatever this one comes to.
         doubt, self.in_doubt = self.in_doubt, True
@@ -169,19 +227,93 @@ class _Attempt:
             if waits:
                 answer = yield from self.core.line(self._command, left)
             else:
-                answer = yield from self.core.call(self._command(None))
+                answer = yield from self.core.call(lambda: self._command(None))
         except (Unavailable, Refused):
             self.in_doubt = doubt
             raise
-        if answer or answer.yours:
-            return (yield from self._granted(answer, waited=waits))
+        grant = self._grant(answer)
+        if grant is not None:
+            # Granted, it stays in doubt: interrupted on its way to the caller it is given back.
+            return (yield from self._proved(grant, answer, waits))
         # A first copy that is still under way may be granted when the other's grant has ended. And who is told so
         # while its token is in line leaves the line.
         self.in_doubt = doubt or answer.repeated or answer.reason in ("queued", "superseded")
         if self.own and answer.reason == "token_used" and self.fresh_left > 0:
             self._start_over()
             return None
-        raise self._refused(answer)
+        raise self._refused(answer, answer.reason)
+
+    def _proved(self, grant: G, answer: Answer, waited: bool) -> Plan[G | None]:
+        """The grant, once it is sure that it is ours now; None: it is not, and there is a fresh token."""
+        if waited or (answer.yours and not self.yours_is_renewed) or self.core.clock() >= grant.deadline_ns:
+            proof = yield from self.core.call(grant.renew)
+            verdict = grant.verdict(proof)
+            if isinstance(verdict, Lost):
+                # It came and went, and its token is used up.
+                self.in_doubt = False
+                if self.own and self.fresh_left > 0 and verdict.reason != "taken_over":
+                    self._start_over()
+                    return None
+                raise self._refused(proof, verdict.reason)
+            if isinstance(verdict, Unclear):
+                if verdict.reason is not None:
+                    raise self._refused(proof, verdict.reason)
+                raise ProtocolError(proof.endpoint, verdict.trouble)
+            grant = self._renewed(grant, proof, verdict)
+        self._in_time(grant)
+        return grant
+
+    def _in_time(self, grant: G) -> None:
+        """Raises TooSlow."""
+        if self.core.clock() >= grant.deadline_ns:
+            raise TooSlow(self.ttl_ms)
+
+    def _start_over(self) -> None:
+        self.fresh_left -= 1
+        self.token = fresh_token()
+        self.in_doubt = False
+
+    def _raise(self, error: TenureError) -> NoReturn:
+        """`error`, unless an earlier try may have been granted: that is what the caller must know then."""
+        if self.in_doubt and isinstance(error, (Unavailable, Refused)):
+            raise OutcomeUnknown(f"an earlier try may have been granted; the last: {error}") from error
+        raise error
+
+    def _renewed(self, grant: G, proof: Answer, verdict: Renewed) -> G:
+        """The grant as RENEW told it."""
+        return replace(grant, deadline_ns=own_deadline(proof.sent_ns, verdict.ttl_ms))
+
+    # What differs.
+
+    def _command(self, wait_ms: int | None) -> Command:
+        """The ACQUIRE."""
+        raise NotImplementedError
+
+    def _grant(self, answer: Answer) -> G | None:
+        """The grant that it tells of; None: it tells of none. Raises ProtocolError."""
+        raise NotImplementedError
+
+    def _refused(self, answer: Answer, reason: str | None) -> NotAcquired:
+        """What says that it is not ours."""
+        raise NotImplementedError
+
+    def _pause(self, refused: NotAcquired, pauses: Backoff) -> float | None:
+        """How long to wait before asking again; None: that does not pass by waiting."""
+        if refused.reason in _FINAL:
+            return None
+        hint = refused.retry_after
+        pause = pauses.next()
+        return pause if hint is None else min(pause, max(hint, 0.01))
+
+
+class LeaseAttempt(Attempt[Grant]):
+    """One attempt to hold a lease."""
+
+    def __init__(self, core: Core, ask: Ask) -> None:
+        """By `acquire`."""
+        super().__init__(core, ask.key, ask.ttl_ms, ask.wait_ms, ask.token)
+        self.ask = ask
+        self.owner = ask.owner if ask.owner is not None else default_owner()
 
     def _command(self, wait_ms: int | None) -> Command:
         ask = self.ask
@@ -198,37 +330,20 @@ class _Attempt:
             once=True,
         )
 
-    def _granted(self, answer: Answer, waited: bool) -> Plan[Grant | None]:
+    def _grant(self, answer: Answer) -> Grant | None:
+        if answer.slot is not None:
+            raise ProtocolError(answer.endpoint, "a slot: the key is a pool, so ask by `slot` or `machine_id`")
+        if not answer and not answer.yours:
+            return None
         if answer.fence is None or answer.ttl_ms is None:
-            raise _incomplete(answer)
+            raise ProtocolError(answer.endpoint, "a grant without fence and ttl_ms")
         deadline_ns = own_deadline(answer.sent_ns, answer.ttl_ms)
-        grant = Grant(self.ask.key, self.token, answer.fence, self.owner, self.ask.ttl_ms, deadline_ns)
-        if waited or answer.yours or self.core.clock() >= deadline_ns:
-            proof = yield from self.core.call(grant.renew())
-            if not proof:
-                # It came and went, and its token is used up.
-                self.in_doubt = False
-                if self.own and self.fresh_left > 0:
-                    self._start_over()
-                    return None
-                raise self._refused(proof)
-            if proof.ttl_ms is None:
-                raise _incomplete(proof)
-            grant = replace(grant, deadline_ns=own_deadline(proof.sent_ns, proof.ttl_ms))
-        if self.core.clock() >= grant.deadline_ns:
-            raise TooSlow(self.ask.ttl_ms)
-        self.in_doubt = False
-        return grant
+        return Grant(self.key, self.token, answer.fence, self.owner, self.ttl_ms, deadline_ns)
 
-    def _start_over(self) -> None:
-        self.fresh_left -= 1
-        self.token = fresh_token()
-        self.in_doubt = False
-
-    def _refused(self, answer: Answer) -> NotAcquired:
+    def _refused(self, answer: Answer, reason: str | None) -> NotAcquired:
         return NotAcquired(
-            self.ask.key,
-            answer.reason or "held",
+            self.key,
+            reason or "held",
             answer.owner,
             answer.fence,
             answer.ttl_ms,
@@ -238,22 +353,7 @@ class _Attempt:
         )
 
     def _pause(self, refused: NotAcquired, pauses: Backoff) -> float | None:
-        """How long to wait before asking again; None: that does not pass by waiting."""
-        if refused.reason in _FINAL:
-            return None
         # Who asks for a minimum hold wants one run a period: somebody had it.
         if refused.reason == "min_hold" and self.ask.min_hold_ms:
             return None
-        hint = refused.retry_after
-        pause = pauses.next()
-        return pause if hint is None else min(pause, max(hint, 0.01))
-
-    def _raise(self, error: TenureError) -> NoReturn:
-        """`error`, unless an earlier try may have been granted: that is what the caller must know then."""
-        if self.in_doubt and isinstance(error, (Unavailable, Refused)):
-            raise OutcomeUnknown(f"an earlier try may have been granted; the last: {error}") from error
-        raise error
-
-
-def _incomplete(answer: Answer) -> ProtocolError:
-    return ProtocolError(answer.endpoint, "a grant without fence and ttl_ms")
+        return super()._pause(refused, pauses)

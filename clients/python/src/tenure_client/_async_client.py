@@ -14,18 +14,20 @@ import httpx
 from . import commands
 from ._acquire import GIVE_BACK_TIMEOUT, Ask
 from ._async_lease import AsyncLease
+from ._async_machine_id import AsyncMachineId, AsyncSlot
 from ._async_watch import AsyncWatch
 from ._client import OPEN_LINES_MAX, PROBE_PATH, PROBE_TIMEOUT, SILENT_PROBES, core_of
-from ._clock import Clock, to_ms
+from ._clock import Clock, WallClock, to_ms
 from ._errors import LeaseLost, Refused
 from ._http import HTTP_ERRORS, Body, TimeLeft, async_connections, failed, request_of
 from ._judge import InDoubt, Raw, Tried, judge, unreadable
 from ._options import Options
 from ._plan import Afterwards, Effect, Line, Pause, Plan, Try
-from ._results import as_batch, as_bool, as_number, as_object, as_page, as_snapshot, as_text
+from ._results import as_batch, as_bool, as_holders, as_number, as_object, as_page, as_snapshot, as_text
+from ._slot_face import id_ask, slot_ask
 from ._uri import Endpoint
 from ._watch import select
-from ._wire import TTL_MS_DEFAULT, Answer, Command, Json, Snapshot
+from ._wire import TTL_MS_DEFAULT, Answer, Command, Holder, Json, Snapshot
 
 T = TypeVar("T")
 log = logging.getLogger("tenure_client")
@@ -65,7 +67,7 @@ class AsyncClient:
         """Its limits."""
         return self._core.options
 
-    # Leases and watches.
+    # Leases, slots of pools, watches.
 
     def lease(
         self,
@@ -98,6 +100,44 @@ class AsyncClient:
             token,
         )
         return AsyncLease(self, ask, on_lost)
+
+    def machine_id(
+        self,
+        pool: str,
+        *,
+        identity: str,
+        ttl: float | timedelta = 30.0,
+        wait: float | timedelta = 0.0,
+        note: str | None = None,
+        avoid: int | None = None,
+        token: str | None = None,
+        wall: WallClock | None = time.time,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> AsyncMachineId:
+        """An id of a pool, to be held by `async with`; times in seconds. See AsyncMachineId.
+
+        `identity`: names this process among all that use the pool, and is the same after a restart. `wait`: how long to
+        wait where no id is free, or the pool protects another process of the identity. `avoid`: not this id, somebody
+        else seems to use it. `token`: go on with the grant of an earlier life. `wall`: the wall clock, Unix seconds;
+        None: the clocks of earlier holders are not looked at.
+        """
+        return AsyncMachineId(self, id_ask(pool, identity, ttl, wait, note, avoid, token, wall), on_lost)
+
+    def slot(
+        self,
+        pool: str,
+        *,
+        ttl: float | timedelta = 30.0,
+        wait: float | timedelta = 0.0,
+        owner: str | None = None,
+        note: str | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> AsyncSlot:
+        """Any slot of a pool, as of a counting semaphore, to be held by `async with`; times in seconds. See AsyncSlot.
+
+        `wait`: how long to wait in line where none is free, at most a day. `owner`: default `host:pid`.
+        """
+        return AsyncSlot(self, slot_ask(pool, owner, ttl, wait, note), on_lost)
 
     def watch(
         self,
@@ -136,6 +176,31 @@ class AsyncClient:
             commands.create(key, type=type, delay_ms=delay_ms, min_hold_ms=min_hold_ms, ttl_ms_max=ttl_ms_max)
         )
 
+    async def create_pool(
+        self,
+        key: str,
+        *,
+        size: int | None = None,
+        first: int | None = None,
+        quarantine_ms: int | None = None,
+        release_quarantine_ms: int | None = None,
+        ttl_ms_min: int | None = None,
+        ttl_ms_max: int | None = None,
+        on_conflict: str | None = None,
+    ) -> None:
+        """CREATE of a pool. Refused with code `already_exists` if the key exists."""
+        command = commands.create_pool(
+            key,
+            size=size,
+            first=first,
+            quarantine_ms=quarantine_ms,
+            release_quarantine_ms=release_quarantine_ms,
+            ttl_ms_min=ttl_ms_min,
+            ttl_ms_max=ttl_ms_max,
+            on_conflict=on_conflict,
+        )
+        await self.call(command)
+
     async def acquire(
         self,
         key: str,
@@ -171,9 +236,50 @@ class AsyncClient:
         plan = self._core.line(command, wait_ms / 1000) if wait_ms > 0 else self._core.call(command(None))
         return await self.run(plan)
 
-    async def renew(self, key: str, *, token: str, ttl_ms: int = TTL_MS_DEFAULT, fence: int | None = None) -> Answer:
-        """OP RENEW. Repeated after a lost answer only with its fence."""
-        return await self.call(commands.renew(key, token=token, ttl_ms=ttl_ms, fence=fence))
+    async def acquire_id(
+        self,
+        key: str,
+        *,
+        identity: str,
+        token: str,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        avoid: int | None = None,
+        unix_ms: int | None = None,
+        wait_ms: int = 0,
+        note: str | None = None,
+        once: bool = False,
+    ) -> Answer:
+        """OP ACQUIRE of a pool's id for an identity (`Answer.slot`). With `wait_ms` as `acquire`. `machine_id` does
+        all that.
+        """
+
+        def command(wait_ms: int | None) -> Command:
+            return commands.acquire_id(
+                key,
+                identity=identity,
+                token=token,
+                ttl_ms=ttl_ms,
+                avoid=avoid,
+                unix_ms=unix_ms,
+                wait_ms=wait_ms,
+                note=note,
+                once=once or None,
+            )
+
+        plan = self._core.line(command, wait_ms / 1000) if wait_ms > 0 else self._core.call(command(None))
+        return await self.run(plan)
+
+    async def renew(
+        self,
+        key: str,
+        *,
+        token: str,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        fence: int | None = None,
+        unix_ms: int | None = None,
+    ) -> Answer:
+        """OP RENEW. Repeated after a lost answer only with its fence. Of a pool: `Answer.status`, `Answer.slot`."""
+        return await self.call(commands.renew(key, token=token, ttl_ms=ttl_ms, fence=fence, unix_ms=unix_ms))
 
     async def release(self, key: str, *, token: str, fence: int | None = None) -> Answer:
         """OP RELEASE. Repeated after a lost answer only with its fence."""
@@ -183,9 +289,28 @@ class AsyncClient:
         """OP HELD."""
         return await self.call(commands.held(key, token=token))
 
-    async def break_(self, key: str, *, reason: str, grace_ms: int | None = None, fence: int | None = None) -> Answer:
-        """OP BREAK."""
-        return await self.call(commands.break_(key, reason=reason, grace_ms=grace_ms, fence=fence))
+    async def break_(
+        self, key: str, *, reason: str, grace_ms: int | None = None, fence: int | None = None, id: int | None = None
+    ) -> Answer:
+        """OP BREAK; of a pool with the slot's `id`."""
+        return await self.call(commands.break_(key, reason=reason, grace_ms=grace_ms, fence=fence, id=id))
+
+    async def resize(self, key: str, *, size: int) -> Answer:
+        """OP RESIZE of a pool."""
+        return await self.call(commands.resize(key, size=size))
+
+    async def holders(
+        self, key: str, *, id: int | None = None, all: bool = False, page: int = 100
+    ) -> AsyncIterator[Holder]:
+        """OP HOLDERS of a pool: held slots in order of their ids. `all`: free ones that were given before too."""
+        cursor: int | None = None
+        while True:
+            answer = await self.call(commands.holders(key, id=id, all=all or None, limit=page, cursor=cursor))
+            holders, cursor = as_holders(answer)
+            for holder in holders:
+                yield holder
+            if cursor is None:
+                return
 
     async def check(self, key: str, *, fence: int) -> bool:
         """OP CHECK: is this the live grant's fence?"""

@@ -5,6 +5,8 @@ Threads may share a client. A fork is survived: the child begins with connection
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import logging
 import os
 import socket
@@ -19,17 +21,19 @@ import httpx
 
 from . import commands
 from ._acquire import Ask
-from ._clock import Clock, boottime_ns, to_ms
+from ._clock import Clock, WallClock, boottime_ns, to_ms
 from ._errors import LeaseLost, Refused
 from ._http import HTTP_ERRORS, Body, TimeLeft, connections, failed, request_of
 from ._judge import InDoubt, Raw, Tried, judge, unreadable
 from ._lease import Lease
+from ._machine_id import MachineId, Slot
 from ._options import Options
 from ._plan import Afterwards, Core, Effect, Line, Pause, Plan, Try
-from ._results import as_batch, as_bool, as_number, as_object, as_page, as_snapshot, as_text
+from ._results import as_batch, as_bool, as_holders, as_number, as_object, as_page, as_snapshot, as_text
+from ._slot_face import id_ask, slot_ask
 from ._uri import Endpoint, parse_uri
 from ._watch import Watch, select
-from ._wire import TTL_MS_DEFAULT, Answer, Command, Json, Snapshot
+from ._wire import TTL_MS_DEFAULT, Answer, Command, Holder, Json, Snapshot
 
 T = TypeVar("T")
 log = logging.getLogger("tenure_client")
@@ -62,6 +66,8 @@ class Client:
     def __init__(self, uri: str | None = None, options: Options | None = None, *, clock: Clock | None = None) -> None:
         self._core = core_of(uri, options, clock)
         self._http = connections()
+        #: By thread: is it inside of them?
+        self._inside = threading.local()
         self._pulses: dict[Endpoint, _Pulse] = {}
         _clients.add(self)
 
@@ -75,7 +81,7 @@ class Client:
         return f"Client('tenure://{','.join(map(str, self._core.endpoints))}')"
 
     def close(self) -> None:
-        """Closes its connections. Leases are not given back: leave their `with` blocks first."""
+        """Closes its connections. Leases are not given back, watches not closed: leave their `with` blocks first."""
         self._http.close()
 
     @property
@@ -83,7 +89,7 @@ class Client:
         """Its limits."""
         return self._core.options
 
-    # Leases and watches.
+    # Leases, slots of pools, watches.
 
     def lease(
         self,
@@ -117,6 +123,44 @@ class Client:
         )
         return Lease(self, ask, on_lost)
 
+    def machine_id(
+        self,
+        pool: str,
+        *,
+        identity: str,
+        ttl: float | timedelta = 30.0,
+        wait: float | timedelta = 0.0,
+        note: str | None = None,
+        avoid: int | None = None,
+        token: str | None = None,
+        wall: WallClock | None = time.time,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> MachineId:
+        """An id of a pool, to be held by `with`; times in seconds. See MachineId.
+
+        `identity`: names this process among all that use the pool, and is the same after a restart. `wait`: how long to
+        wait where no id is free, or the pool protects another process of the identity. `avoid`: not this id, somebody
+        else seems to use it. `token`: go on with the grant of an earlier life. `wall`: the wall clock, Unix seconds;
+        None: the clocks of earlier holders are not looked at.
+        """
+        return MachineId(self, id_ask(pool, identity, ttl, wait, note, avoid, token, wall), on_lost)
+
+    def slot(
+        self,
+        pool: str,
+        *,
+        ttl: float | timedelta = 30.0,
+        wait: float | timedelta = 0.0,
+        owner: str | None = None,
+        note: str | None = None,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+    ) -> Slot:
+        """Any slot of a pool, as of a counting semaphore, to be held by `with`; times in seconds. See Slot.
+
+        `wait`: how long to wait in line where none is free, at most a day. `owner`: default `host:pid`.
+        """
+        return Slot(self, slot_ask(pool, owner, ttl, wait, note), on_lost)
+
     def watch(
         self,
         keys: Sequence[str] = (),
@@ -149,6 +193,31 @@ class Client:
     ) -> None:
         """CREATE. Refused with code `already_exists` if the key exists."""
         self.call(commands.create(key, type=type, delay_ms=delay_ms, min_hold_ms=min_hold_ms, ttl_ms_max=ttl_ms_max))
+
+    def create_pool(
+        self,
+        key: str,
+        *,
+        size: int | None = None,
+        first: int | None = None,
+        quarantine_ms: int | None = None,
+        release_quarantine_ms: int | None = None,
+        ttl_ms_min: int | None = None,
+        ttl_ms_max: int | None = None,
+        on_conflict: str | None = None,
+    ) -> None:
+        """CREATE of a pool. Refused with code `already_exists` if the key exists."""
+        command = commands.create_pool(
+            key,
+            size=size,
+            first=first,
+            quarantine_ms=quarantine_ms,
+            release_quarantine_ms=release_quarantine_ms,
+            ttl_ms_min=ttl_ms_min,
+            ttl_ms_max=ttl_ms_max,
+            on_conflict=on_conflict,
+        )
+        self.call(command)
 
     def acquire(
         self,
@@ -185,9 +254,50 @@ class Client:
         plan = self._core.line(command, wait_ms / 1000) if wait_ms > 0 else self._core.call(command(None))
         return self.run(plan)
 
-    def renew(self, key: str, *, token: str, ttl_ms: int = TTL_MS_DEFAULT, fence: int | None = None) -> Answer:
-        """OP RENEW. Repeated after a lost answer only with its fence."""
-        return self.call(commands.renew(key, token=token, ttl_ms=ttl_ms, fence=fence))
+    def acquire_id(
+        self,
+        key: str,
+        *,
+        identity: str,
+        token: str,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        avoid: int | None = None,
+        unix_ms: int | None = None,
+        wait_ms: int = 0,
+        note: str | None = None,
+        once: bool = False,
+    ) -> Answer:
+        """OP ACQUIRE of a pool's id for an identity (`Answer.slot`). With `wait_ms` as `acquire`. `machine_id` does
+        all that.
+        """
+
+        def command(wait_ms: int | None) -> Command:
+            return commands.acquire_id(
+                key,
+                identity=identity,
+                token=token,
+                ttl_ms=ttl_ms,
+                avoid=avoid,
+                unix_ms=unix_ms,
+                wait_ms=wait_ms,
+                note=note,
+                once=once or None,
+            )
+
+        plan = self._core.line(command, wait_ms / 1000) if wait_ms > 0 else self._core.call(command(None))
+        return self.run(plan)
+
+    def renew(
+        self,
+        key: str,
+        *,
+        token: str,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        fence: int | None = None,
+        unix_ms: int | None = None,
+    ) -> Answer:
+        """OP RENEW. Repeated after a lost answer only with its fence. Of a pool: `Answer.status`, `Answer.slot`."""
+        return self.call(commands.renew(key, token=token, ttl_ms=ttl_ms, fence=fence, unix_ms=unix_ms))
 
     def release(self, key: str, *, token: str, fence: int | None = None) -> Answer:
         """OP RELEASE. Repeated after a lost answer only with its fence."""
@@ -197,9 +307,25 @@ class Client:
         """OP HELD."""
         return self.call(commands.held(key, token=token))
 
-    def break_(self, key: str, *, reason: str, grace_ms: int | None = None, fence: int | None = None) -> Answer:
-        """OP BREAK."""
-        return self.call(commands.break_(key, reason=reason, grace_ms=grace_ms, fence=fence))
+    def break_(
+        self, key: str, *, reason: str, grace_ms: int | None = None, fence: int | None = None, id: int | None = None
+    ) -> Answer:
+        """OP BREAK; of a pool with the slot's `id`."""
+        return self.call(commands.break_(key, reason=reason, grace_ms=grace_ms, fence=fence, id=id))
+
+    def resize(self, key: str, *, size: int) -> Answer:
+        """OP RESIZE of a pool."""
+        return self.call(commands.resize(key, size=size))
+
+    def holders(self, key: str, *, id: int | None = None, all: bool = False, page: int = 100) -> Iterator[Holder]:
+        """OP HOLDERS of a pool: held slots in order of their ids. `all`: free ones that were given before too."""
+        cursor: int | None = None
+        while True:
+            answer = self.call(commands.holders(key, id=id, all=all or None, limit=page, cursor=cursor))
+            holders, cursor = as_holders(answer)
+            yield from holders
+            if cursor is None:
+                return
 
     def check(self, key: str, *, fence: int) -> bool:
         """OP CHECK: is this the live grant's fence?"""
@@ -256,26 +382,30 @@ class Client:
     def run(self, plan: Plan[T]) -> T:
         """Carries out a plan."""
         lines: list[_OpenLine] = []
+        step: Callable[[Any], Effect] = plan.send
+        told: object = None
         try:
-            effect = next(plan)
             while True:
                 try:
-                    outcome = self._perform(effect, lines)
+                    while True:
+                        told = self._perform(step(told), lines)
+                        step = plan.send
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
                 except BaseException as error:
-                    # An interrupt, say: the plan may have something to give back.
-                    effect = plan.throw(error)
-                else:
-                    effect = plan.send(outcome)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+                    if inspect.getgeneratorstate(plan) == inspect.GEN_CLOSED:
+                        raise
+                    # An interrupt, say, wherever it came: the plan may have something to give back.
+                    step, told = plan.throw, error
         finally:
             for line in lines:
                 line.hang_up()
 
     def _perform(self, effect: Effect, lines: list[_OpenLine]) -> object:
         if isinstance(effect, Try):
-            return self._attempt(self._http, effect)
+            with self._connections() as http:
+                return self._attempt(http, effect)
         if isinstance(effect, Line):
             return self._wait_in_line(effect.attempt, lines)
         if isinstance(effect, Pause):
@@ -283,6 +413,22 @@ class Client:
             return None
         self._afterwards(effect)
         return None
+
+    @contextlib.contextmanager
+    def _connections(self) -> Iterator[httpx.Client]:
+        """The connections; for a signal handler that interrupted its thread inside of them, fresh ones.
+
+        It would wait without end for a lock of httpx that its own thread holds.
+        """
+        if getattr(self._inside, "now", False):
+            with connections() as http:
+                yield http
+            return
+        self._inside.now = True
+        try:
+            yield self._http
+        finally:
+            self._inside.now = False
 
     def _afterwards(self, effect: Afterwards) -> None:
         try:
@@ -316,7 +462,9 @@ class Client:
 
     def _wait_in_line(self, attempt: Try, lines: list[_OpenLine]) -> Tried:
         line = _OpenLine(self, attempt)
+        # Before it starts: interrupted in between, nobody would hang up.
         lines.append(line)
+        line.start()
         if len(lines) > OPEN_LINES_MAX:
             lines.pop(0).hang_up()
         silent = 0
@@ -342,13 +490,15 @@ class Client:
     def _asked_lives(self, endpoint: Endpoint) -> bool:
         timeout = httpx.Timeout(min(PROBE_TIMEOUT, self.options.try_timeout))
         try:
-            return self._http.get(f"http://{endpoint}{PROBE_PATH}", timeout=timeout).is_success
+            with self._connections() as http:
+                return http.get(f"http://{endpoint}{PROBE_PATH}", timeout=timeout).is_success
         except HTTP_ERRORS:
             return False
 
     def _after_fork(self) -> None:
         # The connections are the parent's: to speak on them would garble both.
         self._http = connections()
+        self._inside = threading.local()
         self._pulses = {}
 
 
@@ -371,7 +521,11 @@ class _OpenLine:
         self._socket: socket.socket | None = None
         self._hung_up = False
         name = f"tenure-wait-{attempt.endpoint}"
-        threading.Thread(target=self._run, args=(client, attempt), name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(client, attempt), name=name, daemon=True)
+
+    def start(self) -> None:
+        """Asks."""
+        self._thread.start()
 
     def wait(self, seconds: float) -> Tried | None:
         """What it came to; None: it still waits."""

@@ -5,7 +5,8 @@ counts from BEFORE it sent the request (the grant or renewal began later), takes
 leader's clock run faster than its own by rho, and takes off a margin in which to notice.
 
 The clock runs while the host is suspended (`CLOCK_BOOTTIME`): a laptop that slept through its ttl has lost the lease.
-No wall clock is read. All times here are whole nanoseconds.
+No wall clock decides about a deadline. One is read where a machine id is asked for: what is made under the id may hold
+wall clock times, and those must not fall behind an earlier holder's. All other times here are whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ RHO_PPM = 10_000
 
 #: Reads the time, in nanoseconds. Passed in, so that a test is its master.
 Clock = Callable[[], int]
+
+#: Reads a wall clock, in Unix seconds, like `time.time`.
+WallClock = Callable[[], float]
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
@@ -48,6 +52,11 @@ def margin_ms(ttl_ms: int) -> int:
     50 ms, because a timer of a busy host fires that late without anything being wrong.
     """
     return max(ttl_ms // 100, 50)
+
+
+def unix_ms(wall: WallClock) -> int:
+    """The wall clock, as it is told on the wire: whole Unix milliseconds, 0 where it stands before 1970."""
+    return max(0, int(wall() * 1000))
 
 
 def seconds_until(clock: Clock, time_ns: int) -> float:

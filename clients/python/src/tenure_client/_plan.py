@@ -122,17 +122,18 @@ class Core:
 
     def call(
         self,
-        command: Command,
+        command: Command | Callable[[], Command],
         call_timeout: float | None = None,
         try_timeout: float | None = None,
         note: Callable[[str], None] | None = None,
     ) -> Plan[Answer]:
         """A command with these limits, else the client's own. Raises TenureError.
 
-        `note` is told of each try that was no answer, while the call goes on.
+        One that tells the time is made anew for each try. `note` is told of each try that was no answer, while the call
+        goes on.
         """
         options = self.options
-        exchange = Exchange.of(command)
+        exchange = Exchange.of(command) if isinstance(command, Command) else lambda: Exchange.of(command())
         share_max = options.try_timeout if try_timeout is None else try_timeout
         return self._asked(exchange, options.call_timeout if call_timeout is None else call_timeout, share_max, note)
 
@@ -154,7 +155,7 @@ class Core:
 
     def _asked(
         self,
-        exchange: Exchange,
+        exchange: Exchange | Callable[[], Exchange],
         call_timeout: float,
         try_timeout: float,
         note: Callable[[str], None] | None = None,
@@ -164,7 +165,10 @@ class Core:
             tried: Tried = yield Try(endpoint, exchange, share, min(left, try_timeout))
             return tried
 
-        return self._row(lambda _left: exchange, call_timeout, attempt, note)
+        def exchange_of(_left: float) -> Exchange:
+            return exchange if isinstance(exchange, Exchange) else exchange()
+
+        return self._row(exchange_of, call_timeout, attempt, note)
 
     def _line(self, endpoint: Endpoint, exchange: Exchange, left: float, _endpoints: int) -> Plan[Tried]:
         # The node ends the wait by itself; the time of a try is for its answer to come.

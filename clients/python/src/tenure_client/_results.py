@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._errors import NotAll, OutcomeUnknown, ProtocolError, Refused
 from ._judge import refusal
-from ._wire import Answer, Json, Snapshot
+from ._wire import Answer, Holder, Json, Snapshot
 
 
 def as_bool(answer: Answer) -> bool:
@@ -53,6 +53,18 @@ def as_page(answer: Answer) -> tuple[list[Snapshot], str | None]:
         raise _unexpected(answer, "a page of keys")
     try:
         return [Snapshot.read(key) for key in keys], cursor
+    except ValueError as error:
+        raise ProtocolError(answer.endpoint, str(error)) from None
+
+
+def as_holders(answer: Answer) -> tuple[list[Holder], int | None]:
+    """A page of HOLDERS and the cursor of the next."""
+    page = as_object(answer)
+    holders, cursor = page.get("holders"), page.get("cursor")
+    if not isinstance(holders, list) or not (cursor is None or isinstance(cursor, int)):
+        raise _unexpected(answer, "a page of holders")
+    try:
+        return [Holder.read(holder) for holder in holders], cursor
     except ValueError as error:
         raise ProtocolError(answer.endpoint, str(error)) from None
 

@@ -58,12 +58,15 @@ class Event:
     clock_ms: int | None = None
     #: RFC 3339, the leader's wall clock: informational.
     at: str | None = None
+    #: Of a pool: the id concerned, and whose it is (None: anonymous).
+    slot: int | None = None
+    identity: str | None = None
 
 
 Notice = Reset | Event
 
 _KINDS = frozenset({"created", "granted", "released", "expired", "broken", "deleted", "renewed"})
-_EVENT_FIELDS = ("fence", "owner", "ttl_ms", "reason", "detail", "position", "clock_ms", "at")
+_EVENT_FIELDS = ("fence", "owner", "ttl_ms", "reason", "detail", "position", "clock_ms", "at", "slot", "identity")
 
 
 class Malformed(Exception):

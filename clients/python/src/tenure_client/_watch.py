@@ -25,7 +25,8 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from ._errors import ProtocolError, Unavailable, Unreachable
-from ._http import HTTP_ERRORS, in_words, refused
+from ._flag import Flag
+from ._http import HTTP_ERRORS, connections, in_words, refused
 from ._judge import Over, Raw, judge
 from ._plan import Core
 from ._row import Backoff
@@ -172,8 +173,9 @@ class Watch:
         self._client = client
         self._course = Course(client._core, selection, after)
         self._notices = self._run()
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
+        self._closed = Flag()
+        # A signal handler may close it that interrupts who holds the lock: all that is done under it may be done twice.
+        self._lock = threading.RLock()
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> Watch:
@@ -194,7 +196,7 @@ class Watch:
         return self._course.reader.last_id
 
     def close(self) -> None:
-        """Ends it, from whatever thread: the iteration stops."""
+        """Ends it, from whatever thread, or a signal handler: the iteration stops."""
         from ._client import shut
 
         with self._lock:
@@ -217,8 +219,14 @@ class Watch:
             self._closed.wait(pause)
 
     def _stream(self) -> Iterator[Notice]:
+        if self._client._http.is_closed:
+            raise RuntimeError("its client is closed")
+        # Connections of its own: a signal handler that closes it may have interrupted the client inside of its own.
+        with connections() as http:
+            yield from self._stream_of(http.send(self._course.request(), stream=True))
+
+    def _stream_of(self, response: httpx.Response) -> Iterator[Notice]:
         course = self._course
-        response = self._client._http.send(course.request(), stream=True)
         try:
             with self._lock:
                 self._socket = response.extensions["network_stream"].get_extra_info("socket")

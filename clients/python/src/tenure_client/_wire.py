@@ -148,13 +148,60 @@ class Answer:
         """An all-or-nothing batch: the item to blame."""
         return self._number("index")
 
+    @property
+    def slot(self) -> SlotAnswer | None:
+        """ACQUIRE and RENEW on a pool: the slot, where it is the caller's; None: it is not, or the key is no pool."""
+        return SlotAnswer.read(self.result)
+
+    @property
+    def status(self) -> str | None:
+        """RENEW on a pool: `renewed`, or `lost`, which is a proof; None: nothing was done."""
+        return _text(self.result, "status")
+
     def _number(self, name: str) -> int | None:
-        value = self.extras.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return _number(self.extras, name)
 
     def _text(self, name: str) -> str | None:
-        value = self.extras.get(name)
-        return value if isinstance(value, str) else None
+        return _text(self.extras, name)
+
+
+def _number(value: Json, name: str) -> int | None:
+    """A field of an object; None where there is no such number."""
+    field = value.get(name) if isinstance(value, Mapping) else None
+    return field if isinstance(field, int) and not isinstance(field, bool) else None
+
+
+def _text(value: Json, name: str) -> str | None:
+    field = value.get(name) if isinstance(value, Mapping) else None
+    return field if isinstance(field, str) else None
+
+
+@dataclass(frozen=True)
+class SlotAnswer:
+    """A pool's slot, as its holder is told of it."""
+
+    id: int
+    fence: int
+    #: Remaining time of the grant.
+    ttl_ms: int
+    #: Whose it is; None: anonymous.
+    identity: str | None = None
+    #: The pool's uuid: another pool of the same name and range has another one.
+    pool: str | None = None
+    #: The pool's lowest id, and how many it has.
+    first: int | None = None
+    size: int | None = None
+    #: Where the wall clocks of earlier holders stood when they could last have used the id, Unix milliseconds.
+    floor_unix_ms: int | None = None
+
+    @classmethod
+    def read(cls, value: Json) -> SlotAnswer | None:
+        """Reads one; None where it is none."""
+        id_, fence, ttl_ms = (_number(value, name) for name in ("id", "fence", "ttl_ms"))
+        if id_ is None or fence is None or ttl_ms is None:
+            return None
+        numbers = (_number(value, name) for name in ("first", "size", "floor_unix_ms"))
+        return cls(id_, fence, ttl_ms, _text(value, "identity"), _text(value, "pool"), *numbers)
 
 
 @dataclass(frozen=True)
@@ -178,8 +225,81 @@ class LeaseOptions:
 
 
 @dataclass(frozen=True)
+class PoolOptions:
+    """Options of a pool, `size` as it is now."""
+
+    size: int
+    first: int
+    quarantine_ms: int
+    release_quarantine_ms: int
+    ttl_ms_min: int
+    ttl_ms_max: int
+    on_conflict: str
+
+
+@dataclass(frozen=True)
+class PoolState:
+    """What a snapshot says of a pool beyond what a lease has."""
+
+    uuid: str
+    #: Slots that are held; those that a RESIZE left beyond the end are counted.
+    held: int
+    #: Free, and not given yet.
+    quarantined: int
+    #: Can be acquired now.
+    free: int
+    options: PoolOptions
+
+    @classmethod
+    def read(cls, value: Mapping[str, Json]) -> PoolState:
+        """Reads that of a snapshot. Raises TypeError where a field is missing."""
+        slots, options = value.get("slots"), value.get("options")
+        if not isinstance(slots, dict) or not isinstance(options, dict):
+            raise TypeError("slots and options")
+        given = {name: options[name] for name in PoolOptions.__dataclass_fields__ if name in options}
+        counts = {name: slots[name] for name in ("held", "quarantined", "free") if name in slots}
+        return cls(uuid=str(value["pool"]), options=PoolOptions(**given), **counts)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A slot, as HOLDERS shows it."""
+
+    id: int
+    #: A non-expired grant exists.
+    held: bool = False
+    #: Of the live grant (None: anonymous); of a free slot the one that it is kept for while nobody else needs it.
+    identity: str | None = None
+    owner: str | None = None
+    fence: int | None = None
+    #: Remaining time of the grant, at least 1.
+    ttl_ms: int | None = None
+    held_for_ms: int | None = None
+    #: RFC 3339, the leader's wall clock at the grant: informational.
+    acquired_at: str | None = None
+    note: str | None = None
+    #: Broken by an operator and in its grace: the text.
+    broken: str | None = None
+    #: A free slot: until it may be given to others; 0: it may.
+    free_in_ms: int = 0
+    #: The grant that ended last.
+    last: EndedGrant | None = None
+
+    @classmethod
+    def read(cls, value: Json) -> Holder:
+        """Reads one. Raises ValueError where it is none."""
+        if not isinstance(value, dict) or _number(value, "id") is None:
+            raise ValueError("a holder is an object with an id")
+        known = {name: value[name] for name in _HOLDER_FIELDS if value.get(name) is not None}
+        return cls(**known, last=_ended(value.get("last")))
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """What GET, SCAN and a watch's reset say of a key: a lease, also a free one."""
+    """What GET, SCAN and a watch's reset say of a key: a lease, also a free one, or a pool.
+
+    Of a pool `held` says whether any slot is, `pool` has counts and options, and what a lease's grant has is None.
+    """
 
     key: str
     type: str = "lease"
@@ -206,6 +326,8 @@ class Snapshot:
     version: str | None = None
     #: The grant that ended last.
     last: EndedGrant | None = None
+    #: Of a pool; None: it is a lease.
+    pool: PoolState | None = None
 
     @classmethod
     def read(cls, value: Json) -> Snapshot:
@@ -213,21 +335,30 @@ class Snapshot:
         if not isinstance(value, dict) or not isinstance(value.get("key"), str):
             raise ValueError("a snapshot is an object with a key")
         known = {name: value[name] for name in _SNAPSHOT_FIELDS if value.get(name) is not None}
-        options, last = value.get("options"), value.get("last")
+        options = value.get("options")
         try:
-            if isinstance(options, dict):
+            if value.get("type") == "pool":
+                known["pool"] = PoolState.read(value)
+            elif isinstance(options, dict):
                 given = {name: options[name] for name in _OPTION_FIELDS if options.get(name) is not None}
                 known["options"] = LeaseOptions(**given)
-            if isinstance(last, dict):
-                known["last"] = EndedGrant(**{name: last[name] for name in _ENDED_FIELDS if name in last})
-        except TypeError as error:
+        except (TypeError, KeyError) as error:
             raise ValueError(f"a snapshot with fields missing: {error}") from None
-        return cls(**known)
+        return cls(**known, last=_ended(value.get("last")))
+
+
+def _ended(value: Json) -> EndedGrant | None:
+    if not isinstance(value, dict):
+        return None
+    try:
+        return EndedGrant(**{name: value[name] for name in EndedGrant.__dataclass_fields__ if name in value})
+    except TypeError as error:
+        raise ValueError(f"an ended grant with fields missing: {error}") from None
 
 
 _OPTION_FIELDS = ("delay_ms", "min_hold_ms", "ttl_ms_max")
-_ENDED_FIELDS = ("fence", "owner", "reason", "ended_ms_ago", "detail")
-_SNAPSHOT_FIELDS = tuple(name for name in Snapshot.__dataclass_fields__ if name not in ("options", "last"))
+_HOLDER_FIELDS = tuple(name for name in Holder.__dataclass_fields__ if name != "last")
+_SNAPSHOT_FIELDS = tuple(name for name in Snapshot.__dataclass_fields__ if name not in ("options", "last", "pool"))
 
 
 def fresh_token() -> str:

@@ -14,18 +14,22 @@ from ._wire import TTL_MS_DEFAULT, Command, Repeat, batch_repeat
 
 __all__ = [
     "acquire",
+    "acquire_id",
     "batch",
     "break_",
     "check",
     "create",
+    "create_pool",
     "delete",
     "exists",
     "expire",
     "get",
     "held",
+    "holders",
     "persist",
     "release",
     "renew",
+    "resize",
     "scan",
     "ttl",
     "type_",
@@ -54,6 +58,30 @@ def create(
     return Command("CREATE", _given(key=key, type=type, options=options or None), Repeat.NEVER)
 
 
+def create_pool(
+    key: str,
+    *,
+    size: int | None = None,
+    first: int | None = None,
+    quarantine_ms: int | None = None,
+    release_quarantine_ms: int | None = None,
+    ttl_ms_min: int | None = None,
+    ttl_ms_max: int | None = None,
+    on_conflict: str | None = None,
+) -> Command:
+    """CREATE of a pool; `on_conflict`: `takeover` or `reject`. What is not given has the node's default."""
+    options = _given(
+        size=size,
+        first=first,
+        quarantine_ms=quarantine_ms,
+        release_quarantine_ms=release_quarantine_ms,
+        ttl_ms_min=ttl_ms_min,
+        ttl_ms_max=ttl_ms_max,
+        on_conflict=on_conflict,
+    )
+    return Command("CREATE", {"key": key, "type": "pool", "options": options}, Repeat.NEVER)
+
+
 def acquire(
     key: str,
     *,
@@ -67,7 +95,7 @@ def acquire(
     delay_ms: int | None = None,
     once: bool | None = None,
 ) -> Command:
-    """OP ACQUIRE: true if it is the caller's now; `yours` if it was."""
+    """OP ACQUIRE: true if it is the caller's now; `yours` if it was. Of a pool: a slot without identity."""
     args = _given(
         owner=owner,
         token=token,
@@ -82,10 +110,46 @@ def acquire(
     return _op(key, "ACQUIRE", args, Repeat.BY_TOKEN)
 
 
-def renew(key: str, *, token: str, ttl_ms: int = TTL_MS_DEFAULT, fence: int | None = None) -> Command:
-    """OP RENEW: true if this token (and fence) holds the live grant. Never shortens."""
+def acquire_id(
+    key: str,
+    *,
+    identity: str,
+    token: str,
+    ttl_ms: int = TTL_MS_DEFAULT,
+    avoid: int | None = None,
+    unix_ms: int | None = None,
+    wait_ms: int | None = None,
+    note: str | None = None,
+    once: bool | None = None,
+) -> Command:
+    """OP ACQUIRE of a pool's id for an identity: an object with the id, or null and why (`Answer.slot`)."""
+    args = _given(
+        identity=identity,
+        token=token,
+        ttl_ms=ttl_ms,
+        avoid=avoid,
+        unix_ms=unix_ms,
+        wait_ms=wait_ms,
+        note=note,
+        once=once,
+    )
+    return _op(key, "ACQUIRE", args, Repeat.BY_TOKEN)
+
+
+def renew(
+    key: str,
+    *,
+    token: str,
+    ttl_ms: int = TTL_MS_DEFAULT,
+    fence: int | None = None,
+    unix_ms: int | None = None,
+) -> Command:
+    """OP RENEW: true if this token (and fence) holds the live grant. Never shortens.
+
+    Of a pool: an object (`Answer.slot`, `Answer.status`); there `unix_ms` tells the holder's wall clock.
+    """
     repeat = Repeat.NEVER if fence is None else Repeat.BY_TOKEN
-    return _op(key, "RENEW", _given(token=token, ttl_ms=ttl_ms, fence=fence), repeat)
+    return _op(key, "RENEW", _given(token=token, ttl_ms=ttl_ms, fence=fence, unix_ms=unix_ms), repeat)
 
 
 def release(key: str, *, token: str, fence: int | None = None) -> Command:
@@ -102,9 +166,28 @@ def held(key: str, *, token: str | None = None) -> Command:
     return _op(key, "HELD", _given(token=token), Repeat.READ)
 
 
-def break_(key: str, *, reason: str, grace_ms: int | None = None, fence: int | None = None) -> Command:
-    """OP BREAK: an operator ends a grant (that of the fence)."""
-    return _op(key, "BREAK", _given(reason=reason, grace_ms=grace_ms, fence=fence), Repeat.NEVER)
+def break_(
+    key: str, *, reason: str, grace_ms: int | None = None, fence: int | None = None, id: int | None = None
+) -> Command:
+    """OP BREAK: an operator ends a grant (that of the fence). Of a pool: that of `id`."""
+    return _op(key, "BREAK", _given(id=id, reason=reason, grace_ms=grace_ms, fence=fence), Repeat.NEVER)
+
+
+def resize(key: str, *, size: int) -> Command:
+    """OP RESIZE of a pool. Who holds an id beyond the new end keeps it."""
+    return _op(key, "RESIZE", {"size": size}, Repeat.NEVER)
+
+
+def holders(
+    key: str,
+    *,
+    id: int | None = None,
+    all: bool | None = None,
+    limit: int | None = None,
+    cursor: int | None = None,
+) -> Command:
+    """OP HOLDERS of a pool: one page of slots in order of their ids. `all`: free ones that were given before too."""
+    return _op(key, "HOLDERS", _given(id=id, all=all, limit=limit, cursor=cursor), Repeat.READ)
 
 
 def check(key: str, *, fence: int) -> Command:
