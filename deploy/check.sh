@@ -57,11 +57,17 @@ local_cluster() {
   need curl curl ca-certificates
   dir=$work/local # seen by the trap, so not local
   rm -rf "$dir"
-  trap 'deploy/local/cluster.sh down "$dir"' EXIT
+  # That `down` works is what the loop shows; in a trap a failure must not become the exit code.
+  trap 'deploy/local/cluster.sh down "$dir" || true' EXIT
   # Twice, with the same settings: the second start finds what the first one founded.
   for _ in 1 2; do
     TENURE=$tenure timeout 120 deploy/local/cluster.sh up "$dir"
-    deploy/local/cluster.sh status "$dir"
+    # An election may come just then, on a busy host.
+    deadline=$((SECONDS + 60))
+    until deploy/local/cluster.sh status "$dir"; do
+      [ "$SECONDS" -lt "$deadline" ]
+      sleep 1
+    done
     deploy/local/cluster.sh down "$dir"
   done
 }
@@ -129,7 +135,7 @@ containers() { # podman with a storage of its own, gone afterwards: this is a ch
   # The run folder holds sockets, whose paths must be short.
   podman_run=$(mktemp -d)
   export PODMAN="podman --root $work/podman --runroot $podman_run --storage-driver vfs"
-  trap 'rm -rf "$work/podman" "$podman_run"' EXIT
+  trap 'rm -rf "$work/podman" "$podman_run" || true' EXIT
 }
 image() {
   [ -s "$work/static" ] || skip "no static binary"

@@ -23,7 +23,8 @@ context=$(mktemp -d)
 container=
 clean_up() {
   [ -z "$container" ] || "${podman[@]}" rm --force --volumes "$container" >/dev/null 2>&1 || true
-  rm -rf "$context"
+  # Nothing that a trap fails at is to become the exit code.
+  rm -rf "$context" || true
 }
 trap clean_up EXIT
 cp "$binary" "$context/tenure"
@@ -49,8 +50,8 @@ until curl --silent --fail --max-time 2 --output /dev/null "http://$address/read
   fi
   sleep 0.1
 done
-curl --silent --fail --max-time 5 --output /dev/null "http://$address/livez" || fail "/livez does not answer at $address"
-granted=$(curl --silent --max-time 5 --json \
+curl --silent --fail --max-time 30 --output /dev/null "http://$address/livez" || fail "/livez does not answer at $address"
+granted=$(curl --silent --max-time 30 --json \
   '{"key":"image","operation":"ACQUIRE","args":{"owner":"build","token":"build","create":true}}' "http://$address/v1/OP")
 grep -q '"result":true' <<<"$granted" || fail "no lease through the container: $granted"
 # The probe of deploy/compose, as it runs there.

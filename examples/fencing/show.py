@@ -12,6 +12,9 @@ import sys
 import tempfile
 import urllib.request
 
+# A's lease is waited for; it must not end before A is stopped, however busy the host is. B gives its own back.
+TTL_MS = {"A": 4500, "B": 30_000}
+
 HERE = pathlib.Path(__file__).parent
 TENURE = "http://" + os.environ["TENURE_URI"].removeprefix("tenure://").split(",")[0]
 
@@ -33,7 +36,8 @@ def resource(guard, database, *more):
 
 
 def writer(name, address, *args):
-    return start("writer.py", "--tenure", TENURE, "--resource", address, "--name", name, *args)
+    ttl_ms = str(TTL_MS[name])
+    return start("writer.py", "--tenure", TENURE, "--resource", address, "--name", name, "--ttl-ms", ttl_ms, *args)
 
 
 def await_stop(process):
