@@ -92,13 +92,17 @@ impl Pace {
 
 /// Drives the log's writer until it stops.
 pub(super) async fn drive(writer: Arc<Mutex<Writer>>, pace: Arc<Pace>, coverage: Coverage) {
-    let mut retry = true;
+    let mut retry_at_ns = 0;
     loop {
+        // As its thread does, also where something was written: a disk that was full a while ago may have room again.
+        let retry = runtime::now_ns() >= retry_at_ns;
+        if retry {
+            retry_at_ns = runtime::now_ns() + RETRY.as_nanos() as u64;
+        }
         let (seen, step) = {
             let mut writer = writer.lock().unwrap();
             (writer.wakeups(), writer.step(retry))
         };
-        retry = false;
         match step {
             Step::Wrote => pace.sync(&coverage).await,
             Step::Stopped => return,
@@ -113,7 +117,6 @@ pub(super) async fn drive(writer: Arc<Mutex<Writer>>, pace: Arc<Pace>, coverage:
             Step::Full => {
                 coverage.fired("disk_full");
                 runtime::sleep(RETRY).await;
-                retry = true;
             }
         }
     }
